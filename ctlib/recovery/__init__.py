@@ -1,0 +1,47 @@
+"""Networks as splitting schemes: `recover(model)` writes one down, `certify(model, …)` shows that it is exact.
+
+One module for each architecture; `ARCHITECTURES` says which class is read by which function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from ctlib.recovery import bert, torch_encoder
+from ctlib.recovery.certificate import Certificate
+from ctlib.recovery.parts import RecoveryError, class_name
+from ctlib.recovery.recovered import Recovered
+
+ARCHITECTURES: dict[str, Callable[[nn.Module], Recovered]] = {
+    torch_encoder.LAYER: torch_encoder.recover_layer,
+    torch_encoder.STACK: torch_encoder.recover_stack,
+    bert.MODEL: bert.recover_bert,
+}
+
+
+def recover(model: nn.Module) -> Recovered:
+    """Write a network as a splitting scheme that shares its tensors.
+
+    Returns a callable: with the arguments that the model takes, it returns what the model returns (for BERT, the tensor
+    `last_hidden_state`).
+
+    Raises RecoveryError naming the part that isn't known, when the class or one of its parts or options isn't.
+    """
+    read = ARCHITECTURES.get(class_name(model))
+    if read is None:
+        known = ", ".join(name.rpartition(".")[2] for name in ARCHITECTURES)
+        raise RecoveryError(f"{class_name(model)} is not a class that can be recovered; known are {known}.")
+    return read(model)
+
+
+def certify(model: nn.Module, *args, **kwargs) -> Certificate:
+    """Recover a network and compare the scheme with it on the given arguments, end to end and substep by substep.
+
+    Raises RecoveryError as `recover` does.
+    """
+    return recover(model).certify(*args, **kwargs)
+
+
+__all__ = ["ARCHITECTURES", "Certificate", "Recovered", "RecoveryError", "certify", "recover"]

@@ -1,0 +1,191 @@
+"""Certificates: a network and its scheme run side by side, compared at every fractional state that the network shows.
+
+Two errors are told for each substep.  The error *so far* compares the states of two whole runs.  The error of the
+substep *alone* starts it from the network's own states: a wrong ε then shows at one substep and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ctlib.field import Field
+from ctlib.recovery.recovered import Recovered
+from ctlib.splitting import Parallel, walk
+from ctlib.substeps import Witness
+
+#: The bound on a relative error, in units of the machine epsilon of the dtype.  The scheme calls the network's own
+#: primitives in the network's order, so the expected error is 0.  Where a platform's kernels sum in another order, the
+#: two runs are two evaluations of one formula: a state is a sum of some hundred products, its rounding errors add like a
+#: random walk, and normalisation keeps the field at unit scale, so that they stay at a few epsilon over dozens of layers.
+BOUND_IN_EPS = 8
+
+
+@dataclass(frozen=True)
+class SubstepError:
+    """The errors of one fractional state, relative in the L² norm of the whole state.
+
+    Attributes:
+        name: the fractional time, such as "3+2/6".
+        shown_at: the module of the network that shows the state, and on which side.
+        relative_error: after running the scheme from the start.
+        alone: after running this one substep from the network's own states.
+    """
+
+    name: str
+    shown_at: str
+    relative_error: float
+    alone: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a comparison found.  `ok` holds if every error is a number and within `bound`.
+
+    Attributes:
+        model: the class of the network.
+        dtype: the arithmetic in which both ran.
+        bound: the largest relative error allowed, for every state and end to end.
+        relative_error: end to end.
+        bit_equal: whether the two results agree in every bit.
+        substeps: the errors state by state.
+        unseen: fractional states that the network doesn't show.
+    """
+
+    model: str
+    dtype: str
+    bound: float
+    relative_error: float
+    bit_equal: bool
+    substeps: tuple[SubstepError, ...]
+    unseen: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        errors = [self.relative_error, *(e for s in self.substeps for e in (s.relative_error, s.alone))]
+        return all(math.isfinite(e) and e <= self.bound for e in errors)
+
+    def as_dict(self) -> dict:
+        """The certificate as plain data, for JSON."""
+        return {
+            "model": self.model,
+            "dtype": self.dtype,
+            "end_to_end": {"relative_error": self.relative_error, "bound": self.bound, "bit_equal": self.bit_equal},
+            "substeps": [{**vars(s), "bound": self.bound} for s in self.substeps],
+            "unseen": list(self.unseen),
+            "ok": self.ok,
+        }
+
+    def __str__(self) -> str:
+        width = max([len(s.shown_at) for s in self.substeps] + [len("shown at")])
+        lines = [f"{'state':<12} {'shown at':<{width}} {'so far':>9} {'alone':>9}"]
+        lines += [
+            f"{s.name:<12} {s.shown_at:<{width}} {s.relative_error:>9.1e} {s.alone:>9.1e}"
+            + ("" if max(s.relative_error, s.alone) <= self.bound else "  above the bound")
+            for s in self.substeps
+        ]
+        equal = "equal in every bit" if self.bit_equal else "not equal in every bit"
+        lines += [
+            f"{self.model}, {self.dtype}: end to end {self.relative_error:.1e}, bound {self.bound:.1e} "
+            f"({BOUND_IN_EPS} machine epsilon); {equal}.",
+            "The splitting scheme is the network." if self.ok else "The splitting scheme is NOT the network.",
+        ]
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def certify_scheme(recovered: Recovered, *args, **kwargs) -> Certificate:
+    """Compare a recovered network with the network itself on the given arguments, end to end and at every substep."""
+    seen: dict[Witness, Tensor] = {}
+    with _general_path(), _witnesses(recovered, seen):
+        reference = recovered.run(*args, **kwargs)
+    start = recovered._start(*args, **kwargs)
+
+    so_far: dict[str, float] = {}
+    alone: dict[str, float] = {}
+    shown_at: dict[str, str] = {}
+    unseen: list[str] = []
+
+    def step(name, node, state):
+        return node.join(state) if isinstance(node, Parallel) else node(state)
+
+    def compare(name, node, state):
+        u = step(name, node, state)
+        if node.witness is None:
+            unseen.append(name)
+        else:
+            shown_at[name] = f"{node.witness.module}:{node.witness.side}" + (
+                "" if node.witness.scale == 1 else f" × {node.witness.scale}"
+            )
+            so_far[name] = relative_error(u.values, _shown(seen, node.witness, u))
+        return u
+
+    def compare_alone(name, node, state):
+        u = step(name, node, state)
+        if node.witness is None:
+            return u
+        truth = _shown(seen, node.witness, u)
+        alone[name] = relative_error(u.values, truth)
+        return u.like(truth)
+
+    result = recovered.write(walk(recovered.scheme, start, compare), *args, **kwargs)
+    walk(recovered.scheme, start, compare_alone)
+    return Certificate(
+        model=type(recovered.model).__name__,
+        dtype=str(result.dtype).removeprefix("torch."),
+        bound=BOUND_IN_EPS * torch.finfo(result.dtype).eps,
+        relative_error=relative_error(result, reference),
+        bit_equal=torch.equal(result, reference),
+        substeps=tuple(SubstepError(n, shown_at[n], so_far[n], alone[n]) for n in so_far),
+        unseen=tuple(unseen),
+    )
+
+
+def relative_error(a: Tensor, b: Tensor) -> float:
+    """‖a − b‖ / ‖b‖ in the L² norm of the whole field, in double precision; 0 for two zero fields."""
+    difference, size = ((t.double()).norm().item() for t in (a.double() - b.double(), b))
+    return 0.0 if difference == 0 else difference / size if size else math.inf
+
+
+def _shown(seen: dict[Witness, Tensor], witness: Witness, u: Field) -> Tensor:
+    """The network's own state, in the layout of the field u."""
+    state = seen[witness._replace(scale=1.0)]
+    state = state.unsqueeze(0) if state.dim() == 2 else state
+    state = state if state.shape == u.values.shape else state.transpose(0, 1)
+    return state if witness.scale == 1 else state * witness.scale
+
+
+@contextmanager
+def _witnesses(recovered: Recovered, seen: dict[Witness, Tensor]):
+    """While it lasts, every state that the scheme has a witness for is copied into `seen`."""
+    wanted = set()
+    walk(recovered.scheme, None, lambda name, node, state: wanted.add(node.witness))
+    handles = []
+    for witness in {w._replace(scale=1.0) for w in wanted if w is not None}:
+        module: nn.Module = recovered.model.get_submodule(witness.module)
+
+        def keep(module, inputs, output=None, witness=witness):
+            seen[witness] = (inputs[0] if output is None else output).clone()
+
+        register = module.register_forward_pre_hook if witness.side == "in" else module.register_forward_hook
+        handles.append(register(keep))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _general_path():
+    """torch's encoder layer by its parts, not by its fused fast path, whose roundings differ."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,0 +1,65 @@
+"""A network written as a splitting scheme, and the call that stands in for the network's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ctlib.field import Field
+from ctlib.recovery.parts import RecoveryError, active_dropouts
+from ctlib.splitting import Sequential
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """A network as an expression in the algebra.  Called like the network, it returns what the network returns.
+
+    Attributes:
+        scheme: the expression; print it to see its tree.  It holds the network's own tensors: what is trained, moved or
+            cast in the network is so here.  After replacing a whole part of the network, recover it again.
+        read: from the network's arguments to the field at t = 0.
+        write: from the field at t = T to what the network returns.
+        run: the network's own answer, as a tensor, for `certify`.
+
+    Calling it raises RecoveryError when the network drops out at random just then, or the input is of the wrong kind.
+    """
+
+    model: nn.Module
+    scheme: Sequential
+    read: Callable[..., Field]
+    write: Callable[..., Tensor]
+    run: Callable[..., Tensor]
+
+    def __call__(self, *args, **kwargs) -> Tensor:
+        return self.write(self.scheme(self._start(*args, **kwargs)), *args, **kwargs)
+
+    def _start(self, *args, **kwargs) -> Field:
+        if self.model.training and (dropouts := active_dropouts(self.model)):
+            raise RecoveryError(
+                f"{type(self.model).__name__}.{dropouts[0]} drops out at random while training; call model.eval() first."
+            )
+        return self.read(*args, **kwargs)
+
+    def trajectory(self, *args, **kwargs) -> dict[str, Tensor]:
+        """Every fractional state (batch, nodes, features) by its name, such as "3+2/6": two substeps of six into step 3."""
+        return {name: u.values for name, u in self.scheme.trajectory(self._start(*args, **kwargs)).items()}
+
+    def tree(self) -> str:
+        """The scheme as an indented tree."""
+        return str(self.scheme)
+
+    def substeps(self) -> list[str]:
+        """The scheme in fractional steps, a line of LaTeX for each."""
+        return self.scheme.substeps()
+
+    def latex(self) -> str:
+        """The evolution equation, in LaTeX."""
+        return self.scheme.latex()
+
+    def certify(self, *args, **kwargs):
+        """Run the network and the scheme side by side; see `ctlib.recovery.certificate`."""
+        from ctlib.recovery.certificate import certify_scheme
+
+        return certify_scheme(self, *args, **kwargs)
