@@ -122,26 +122,28 @@ class Attention(Map):
     """Attention, a non-local integral operator whose kernel γ depends on the field:
 
         A[u](x, y) = ∫_{Ω_h} ∫_{Ω_x} γ(x, x̃, h; u) V(x̃, y, h; u) dμ(x̃) dh,
-        γ(x, x̃, h; u) = exp s(x, x̃) / ∫_{Ω_x} exp s(x, ·) dμ,    s(x, x̃) = ⟨Q(x, ·, h), K(x̃, ·, h)⟩ / √e
+        γ(x, x̃, h; u) = exp s(x, x̃) / ∫_{Ω_x} exp s(x, ·) dμ,    s(x, x̃) = ⟨Q(x, ·, h), K(x̃, ·, h)⟩ / √d_k
 
-    with Q, K, V integral transforms of u and e the number of features a head has.  μ is the measure of the grid.
+    with Q, K, V integral transforms of u and d_k the number of features a head has.  μ is the measure of the grid.
     Where μ is empty (every node masked), the kernel has nothing to share out and the integral is 0.
 
     Arguments:
-        Q, K, V: transforms of u to all heads side by side, (…, heads · e) features.
+        Q, K, V: transforms of u to all heads side by side, (…, heads · d_k) features.
         O: from the heads, side by side, back to the features of u.  Applied to each head's share it is part of that
             head's V: summing heads and concatenating them are the same thing.
         heads: the number of nodes of Ω_h.
+        scale: the factor of the scores, 1/√d_k unless given (a network may have rounded it another way).
 
     The place in the paper: γ and its scale, (23) in v2 as reported; the discrete form (37); heads in §5.
     """
 
-    def __init__(self, Q: Map, K: Map, V: Map, O: Map, heads: int):
-        self.Q, self.K, self.V, self.O, self.heads = Q, K, V, O, heads
+    def __init__(self, Q: Map, K: Map, V: Map, O: Map, heads: int, scale: float | None = None):
+        self.Q, self.K, self.V, self.O, self.heads, self.scale = Q, K, V, O, heads, scale
 
     def __call__(self, u: Field) -> Field:
         q, k, v = (T(u).values.unflatten(-1, (self.heads, -1)).transpose(1, 2) for T in (self.Q, self.K, self.V))
-        z = F.scaled_dot_product_attention(q, k, v, u.grid.log_weight, is_causal=u.grid.causal)  # (batch, heads, N, e)
+        mask, causal = u.grid.log_weight, u.grid.causal
+        z = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=self.scale)  # (batch, heads, N, d_k)
         return self.O(u.like(z.transpose(1, 2).flatten(2)))
 
     def __str__(self) -> str:
@@ -154,7 +156,7 @@ class Attention(Map):
         """What γ and V in `tex` stand for."""
         return [
             r"\gamma(x,\tilde x;w)=\operatorname{softmax}_{\tilde x}\,"
-            r"\langle Q[w](x,\cdot),K[w](\tilde x,\cdot)\rangle/\sqrt{e}",
+            r"\langle Q[w](x,\cdot),K[w](\tilde x,\cdot)\rangle/\sqrt{d_k}",
             *(f"{name}[w]={T.tex('w')}" for name, T in (("Q", self.Q), ("K", self.K))),
             f"V[w]={(self.O @ self.V).tex('w')}",
         ]

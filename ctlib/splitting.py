@@ -71,8 +71,11 @@ class Scheme(Map):
 
         def close_equation():
             if terms:
-                relation = r"\in" if any(r"\partial" in t for t in terms) else "="
-                lines[f"u_t &{relation} " + "+".join(terms).replace("+-", "-")] = None
+                constraints = [t for t in terms if r"\partial" in t]  # a set of normals: the equation is an inclusion
+                rates = [t for t in terms if t not in constraints]
+                right = "+".join(rates + constraints).replace("+-", "-")
+                relation = r"\in" if constraints else "="
+                lines[f"u_t &{relation} {right}"] = None
                 terms.clear()
 
         def go(m: Map, in_step: bool):

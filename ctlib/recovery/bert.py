@@ -39,6 +39,7 @@ def time_step(layer: nn.Module, n: int) -> Sequential:
         kernel(a.value, "W^V"),
         kernel(output.dense, "W^O"),
         a.num_attention_heads,
+        scale=a.scaling,  # d_k ** -0.5, which is not always the number nearest to 1/√d_k
     )
     network = FeedForward(
         kernel(layer.intermediate.dense, "W_1"),

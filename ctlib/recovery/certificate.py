@@ -84,14 +84,14 @@ class Certificate:
         width = max([len(s.shown_at) for s in self.substeps] + [len("shown at")])
         lines = [f"{'state':<12} {'shown at':<{width}} {'so far':>9} {'alone':>9}"]
         lines += [
-            f"{s.name:<12} {s.shown_at:<{width}} {s.relative_error:>9.1e} {s.alone:>9.1e}"
+            f"{s.name:<12} {s.shown_at:<{width}} {_number(s.relative_error):>9} {_number(s.alone):>9}"
             + ("" if max(s.relative_error, s.alone) <= self.bound else "  above the bound")
             for s in self.substeps
         ]
         equal = "equal in every bit" if self.bit_equal else "not equal in every bit"
         lines += [
-            f"{self.model}, {self.dtype}: end to end {self.relative_error:.1e}, bound {self.bound:.1e} "
-            f"({BOUND_IN_EPS} machine epsilon); {equal}.",
+            f"{self.model} in {self.dtype}, end to end: {_number(self.relative_error)}, {equal}.",
+            f"Bound: {self.bound:.1e}, which is {BOUND_IN_EPS} machine epsilon.",
             "The splitting scheme is the network." if self.ok else "The splitting scheme is NOT the network.",
         ]
         return "\n".join(lines)
@@ -149,6 +149,10 @@ def relative_error(a: Tensor, b: Tensor) -> float:
     """‖a − b‖ / ‖b‖ in the L² norm of the whole field, in double precision; 0 for two zero fields."""
     difference, size = ((t.double()).norm().item() for t in (a.double() - b.double(), b))
     return 0.0 if difference == 0 else difference / size if size else math.inf
+
+
+def _number(error: float) -> str:
+    return f"{error:.1e}" if error else "0"
 
 
 def _shown(seen: dict[Witness, Tensor], witness: Witness, u: Field) -> Tensor:

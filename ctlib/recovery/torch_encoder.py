@@ -48,7 +48,7 @@ class PackedAttention(Attention):
     def __call__(self, u: Field) -> Field:
         qkv = F.linear(u.values.transpose(0, 1), self.Q.weight, self.Q.bias)  # (N, batch, 3 · features)
         q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in qkv.chunk(3, -1))
-        z = F.scaled_dot_product_attention(q, k, v, u.grid.log_weight, is_causal=u.grid.causal)  # (batch, heads, N, e)
+        z = F.scaled_dot_product_attention(q, k, v, u.grid.log_weight, is_causal=u.grid.causal)  # (batch, heads, N, d_k)
         rate = self.O(Field(z.permute(2, 0, 1, 3).flatten(2)))  # each row alone, tokens before batches here as well
         return u.like(rate.values.transpose(0, 1))
 
