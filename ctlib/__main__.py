@@ -1,4 +1,4 @@
-"""The command line: `python -m ctlib certify NAME` and `python -m ctlib equation NAME`, for trained networks by name."""
+"""The command line, for trained networks by name: `python -m ctlib certify NAME`, `python -m ctlib equation NAME`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from ctlib.trained import Trained, load
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 TEXTS = ("The cat is asleep on the mat in front of the fire.", "A kitten dozes on the rug by the hearth.")
+
+
+class BadInput(click.ClickException):
+    """Told in one line, with exit status 2."""
+
+    exit_code = 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,7 +42,7 @@ def certify_command(name: str, texts: tuple[str, ...], dtype: str, as_json: bool
     try:
         certificate = certify(trained.model, **trained.inputs(list(texts or TEXTS)))
     except (RecoveryError, ValueError) as problem:
-        raise click.UsageError(str(problem)) from None
+        raise BadInput(str(problem)) from None
     click.echo(json.dumps(_finite(certificate.as_dict()), indent=2) if as_json else str(certificate))
     raise SystemExit(0 if certificate.ok else 1)
 
@@ -54,7 +60,7 @@ def _load(name: str, dtype: torch.dtype) -> Trained:
     try:
         return load(name, dtype)
     except (ValueError, ModuleNotFoundError) as problem:
-        raise click.UsageError(str(problem)) from None
+        raise BadInput(str(problem)) from None
 
 
 def _folded(scheme: Sequential) -> str:

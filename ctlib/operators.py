@@ -163,7 +163,7 @@ class Attention(Map):
 
 
 class Extend(Map):
-    """Ω_y becomes the disjoint union Ω_y ⊔ Ω_z, with u = 0 on the new part (`by` > 0); or the last −`by` features go."""
+    """Ω_y becomes the disjoint union Ω_y ⊔ Ω_z, u = 0 on the new part (`by` > 0); or the last −`by` features go."""
 
     def __init__(self, by: int):
         self.by = by

@@ -34,7 +34,7 @@ class MeanVariance(Set):
 
     Arguments:
         sigma1, sigma2: numbers, or functions of y.
-        eps: ε ≥ 0, added to the variance of v.  The mean over Ω_y is the mean of all features, β divides by their number.
+        eps: ε ≥ 0, added to the variance of v.  β is the mean square over all features, without Bessel's correction.
 
     The place in the paper: Theorem 3.1 and §3.3.2, proof in Appendix B.
     """

@@ -33,7 +33,9 @@ class FeedForward:
 
 
 #: Where a network shows the six states of a post-norm step, in order.
-PostNormWitnesses = tuple[Witness | None, Witness | None, Witness | None, Witness | None, Witness | None, Witness | None]
+PostNormWitnesses = tuple[
+    Witness | None, Witness | None, Witness | None, Witness | None, Witness | None, Witness | None
+]
 
 
 def post_norm_step(
@@ -46,7 +48,9 @@ def post_norm_step(
 ) -> Sequential:
     """The encoder layer of Vaswani et al. in M = 6 substeps:
 
-        u¹ = u⁰ + A[u⁰],  u² = P_{S₁}(u¹),  u³ = P_{S₂}(⟨W₁, u²⟩ + b₁),  u⁴ = ⟨W₂, u³⟩ + b₂,  u⁵ = u² + u⁴,  u⁶ = P_{S₁}(u⁵)
+        u¹ = u⁰ + A[u⁰],                  u² = P_{S₁}(u¹),
+        u³ = P_{S₂}(⟨W₁, u²⟩ + b₁),       u⁴ = ⟨W₂, u³⟩ + b₂,
+        u⁵ = u² + u⁴,                     u⁶ = P_{S₁}(u⁵)
 
     Arguments:
         witnesses: where a network shows u¹ … u⁶.
@@ -78,7 +82,7 @@ def pre_norm_step(
 ) -> Sequential:
     """A pre-norm layer in M = 2 explicit substeps, the projection inside the operator:
 
-        u¹ = u⁰ + A[P_{S₁}(u⁰)],  u² = u¹ + F[P_{S₁}(u¹)]
+    u¹ = u⁰ + A[P_{S₁}(u⁰)],  u² = u¹ + F[P_{S₁}(u¹)]
     """
     return Sequential(
         Explicit(attention @ first, witness=witnesses[0]),

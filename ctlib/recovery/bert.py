@@ -62,7 +62,9 @@ def recover_bert(model: nn.Module) -> Recovered:
     """BertModel as an encoder; the scheme stands for its `last_hidden_state`."""
     require_known(model, PARTS)
     config, embeddings = model.config, model.embeddings
-    require(not config.is_decoder, model, "config.is_decoder", "only the encoder is known: no cache, no cross-attention.")
+    require(
+        not config.is_decoder, model, "config.is_decoder", "only the encoder is known: no cache, no cross-attention."
+    )
     sdpa = config._attn_implementation == "sdpa"
     told = f"{config._attn_implementation!r}; call model.set_attn_implementation('sdpa') first."
     require(sdpa, model, "config._attn_implementation", told)

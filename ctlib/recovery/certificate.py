@@ -20,8 +20,8 @@ from ctlib.substeps import Witness
 
 #: The bound on a relative error, in units of the machine epsilon of the dtype.  The scheme calls the network's own
 #: primitives in the network's order, so the expected error is 0.  Where a platform's kernels sum in another order, the
-#: two runs are two evaluations of one formula: a state is a sum of some hundred products, its rounding errors add like a
-#: random walk, and normalisation keeps the field at unit scale, so that they stay at a few epsilon over dozens of layers.
+#: two runs are two evaluations of one formula: a state is a sum of some hundred products, whose roundings add like a
+#: random walk, and normalisation keeps the field at unit scale, so that they stay at a few epsilon over many layers.
 BOUND_IN_EPS = 8
 
 

@@ -31,9 +31,13 @@ def require_known(model: nn.Module, known: set[str]) -> None:
     for path, part in model.named_modules():
         where = f"{type(model).__name__}{'.' if path else ''}{path}"
         if class_name(part) not in known:
-            raise RecoveryError(f"{where} is a {class_name(part)}, which is not known here (a subclass may compute anything).")
+            raise RecoveryError(
+                f"{where} is a {class_name(part)}, which is not known here (a subclass may compute anything)."
+            )
         if "forward" in vars(part):
-            raise RecoveryError(f"{where}.forward was replaced on this object; its class no longer says what it computes.")
+            raise RecoveryError(
+                f"{where}.forward was replaced on this object; its class no longer says what it computes."
+            )
         if part._forward_hooks or part._forward_pre_hooks:
             raise RecoveryError(f"{where} has forward hooks, which may change what it computes; remove them first.")
 
@@ -89,7 +93,9 @@ def activation(owner: nn.Module, attribute: str) -> Map:
     name = POINTWISE.get(class_name(function))
     if name is None and not isinstance(function, nn.Module):
         name = POINTWISE_FUNCTIONS.get(function)
-    told = class_name(function) if isinstance(function, nn.Module) else getattr(function, "__qualname__", repr(function))
+    told = (
+        class_name(function) if isinstance(function, nn.Module) else getattr(function, "__qualname__", repr(function))
+    )
     require(name is not None, owner, attribute, f"the activation {told} is not known (ReLU, GELU, SiLU and tanh are).")
     return Pointwise(function, name)
 

@@ -37,13 +37,12 @@ class Recovered:
 
     def _start(self, *args, **kwargs) -> Field:
         if self.model.training and (dropouts := active_dropouts(self.model)):
-            raise RecoveryError(
-                f"{type(self.model).__name__}.{dropouts[0]} drops out at random while training; call model.eval() first."
-            )
+            part = f"{type(self.model).__name__}.{dropouts[0]}"
+            raise RecoveryError(f"{part} drops out at random while training; call model.eval() first.")
         return self.read(*args, **kwargs)
 
     def trajectory(self, *args, **kwargs) -> dict[str, Tensor]:
-        """Every fractional state (batch, nodes, features) by its name, such as "3+2/6": two substeps of six into step 3."""
+        """Every fractional state (batch, nodes, features) by name; "3+2/6" is two substeps of six into step 3."""
         return {name: u.values for name, u in self.scheme.trajectory(self._start(*args, **kwargs)).items()}
 
     def tree(self) -> str:

@@ -48,14 +48,18 @@ class PackedAttention(Attention):
     def __call__(self, u: Field) -> Field:
         qkv = F.linear(u.values.transpose(0, 1), self.Q.weight, self.Q.bias)  # (N, batch, 3 · features)
         q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in qkv.chunk(3, -1))
-        z = F.scaled_dot_product_attention(q, k, v, u.grid.log_weight, is_causal=u.grid.causal)  # (batch, heads, N, d_k)
+        z = F.scaled_dot_product_attention(
+            q, k, v, u.grid.log_weight, is_causal=u.grid.causal
+        )  # (batch, heads, N, d_k)
         rate = self.O(Field(z.permute(2, 0, 1, 3).flatten(2)))  # each row alone, tokens before batches here as well
         return u.like(rate.values.transpose(0, 1))
 
 
 def attention(a: nn.MultiheadAttention) -> Attention:
     """Self-attention; Q, K and V are row slices of torch's one packed weight."""
-    require(a.bias_k is None and not a.add_zero_attn, a, "bias_k, add_zero_attn", "an extra node in every sum is not known.")
+    require(
+        a.bias_k is None and not a.add_zero_attn, a, "bias_k, add_zero_attn", "an extra node in every sum is not known."
+    )
     require(a._qkv_same_embed_dim, a, "kdim, vdim", "self-attention has keys and values of its own width.")
     d = a.embed_dim
     Q, K, V = (
@@ -138,10 +142,8 @@ def _is_causal(mask: Mask) -> bool:
     return bool((mask == causal.to(mask.dtype)).all())
 
 
-def _field(
-    attn: nn.MultiheadAttention, src: Tensor, mask: Mask | None, padding: Mask | None, is_causal: bool
-) -> Field:
-    """The field that the layer's arguments describe, (batch, nodes, features), with the masks as the measure of its grid."""
+def _field(attn: nn.MultiheadAttention, src: Tensor, mask: Mask | None, padding: Mask | None, is_causal: bool) -> Field:
+    """The field that the layer's arguments describe, with the masks as the measure of its grid."""
     if src.dim() not in (2, 3) or src.shape[-1] != attn.embed_dim:
         raise RecoveryError(f"src: expected (…, {attn.embed_dim}) with a batch or without, got {tuple(src.shape)}.")
     batched = src.dim() == 3
