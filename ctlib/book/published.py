@@ -5,7 +5,7 @@
     {"value": 0.25, "relative": 1e-06}     |new - value| <= relative * |value|
     {"value": 3e-16, "absolute": 1e-14}    |new - value| <= absolute
     {"value": 2e-07, "factor": 10}         value / factor <= new <= value * factor, for the size of a rounding error
-    {"value": "float64"}                   the same word
+    {"value": "yes", "or": ["no"]}         the same word, or one of those; the same word only, without "or"
 
 Values are rewritten by `python -m ctlib.book publish`; a tolerance that stands in the file is kept.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from ctlib.book.claims import Claim, Record
 
 ROUNDING = 1e-5  # a smaller number is taken for a rounding error, of which only the size is published
-TOLERANCES = ("relative", "absolute", "factor")
+TOLERANCES = ("relative", "absolute", "factor", "or")
 
 Published = dict[str, dict[str, dict[str, Any]]]
 
@@ -45,8 +45,6 @@ def publish(records: Iterable[Record], claims: dict[str, Claim], old: Published)
     for record in records:
         kept = old.get(record.chapter, {}).get(record.key, {})
         tolerance = {name: kept[name] for name in TOLERANCES if name in kept} or default_tolerance(record, claims)
-        if isinstance(record.value, str):
-            tolerance = {}
         new.setdefault(record.chapter, {})[record.key] = {"value": record.value, **tolerance}
     return new
 
@@ -81,7 +79,7 @@ def differences(records: Iterable[Record], published: Published, chapter: str) -
 def _close(value: float | int | str, entry: dict[str, Any]) -> bool:
     old = entry["value"]
     if isinstance(value, str) or isinstance(old, str):
-        return value == old
+        return value == old or value in entry.get("or", [])
     if "absolute" in entry:
         return abs(value - old) <= entry["absolute"]
     if "factor" in entry:

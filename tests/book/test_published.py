@@ -59,3 +59,10 @@ def test_what_is_written_is_read_back(tmp_path):
     entries = {"01-one": {"gap": {"value": 2e-7, "factor": 10}, "word": {"value": "ε"}}, "02-two": {"n": {"value": 1}}}
     write_published(tmp_path / "published.json", entries)
     assert read_published(tmp_path / "published.json") == entries
+
+
+def test_a_word_may_have_alternatives():
+    published = {"01-one": {"bits": {"value": "all", "or": ["nearly all"]}}}
+    assert differences([Record("01-one", 3, "bits", "nearly all")], published, "01-one") == []
+    assert differences([Record("01-one", 3, "bits", "none")], published, "01-one") != []
+    assert publish([Record("01-one", 3, "bits", "nearly all")], {}, published)["01-one"]["bits"]["or"] == ["nearly all"]
