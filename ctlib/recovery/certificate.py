@@ -7,6 +7,7 @@ substep *alone* starts it from the network's own states: a wrong ε then shows a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ctlib.field import Field
-from ctlib.recovery.recovered import Recovered
-from ctlib.splitting import Parallel, walk
+from ctlib.splitting import Parallel, Sequential, walk
 from ctlib.substeps import Witness
 
 #: The bound on a relative error, in units of the machine epsilon of the dtype.  The scheme calls the network's own
@@ -98,12 +98,24 @@ class Certificate:
 
 
 @torch.no_grad()
-def certify_scheme(recovered: Recovered, *args, **kwargs) -> Certificate:
-    """Compare a recovered network with the network itself on the given arguments, end to end and at every substep."""
+def certify_scheme(
+    model: nn.Module,
+    scheme: Sequential,
+    start: Field,
+    reference: Callable[[], Tensor],
+    finish: Callable[[Field], Tensor],
+) -> Certificate:
+    """Compare a scheme with the network that it stands for, end to end and at every substep.
+
+    Arguments:
+        model: the network; its modules show the states that the scheme's witnesses name.
+        start: the field from which the scheme sets out.
+        reference: runs the network on the same input and gives its answer.
+        finish: from the scheme's last field to an answer.
+    """
     seen: dict[Witness, Tensor] = {}
-    with _general_path(), _witnesses(recovered, seen):
-        reference = recovered.run(*args, **kwargs)
-    start = recovered._start(*args, **kwargs)
+    with _general_path(), _witnesses(model, scheme, seen):
+        expected = reference()
 
     so_far: dict[str, float] = {}
     alone: dict[str, float] = {}
@@ -132,14 +144,14 @@ def certify_scheme(recovered: Recovered, *args, **kwargs) -> Certificate:
         alone[name] = relative_error(u.values, truth)
         return u.like(truth)
 
-    result = recovered.write(walk(recovered.scheme, start, compare), *args, **kwargs)
-    walk(recovered.scheme, start, compare_alone)
+    result = finish(walk(scheme, start, compare))
+    walk(scheme, start, compare_alone)
     return Certificate(
-        model=type(recovered.model).__name__,
+        model=type(model).__name__,
         dtype=str(result.dtype).removeprefix("torch."),
         bound=BOUND_IN_EPS * torch.finfo(result.dtype).eps,
-        relative_error=relative_error(result, reference),
-        bit_equal=torch.equal(result, reference),
+        relative_error=relative_error(result, expected),
+        bit_equal=torch.equal(result, expected),
         substeps=tuple(SubstepError(n, shown_at[n], so_far[n], alone[n]) for n in so_far),
         unseen=tuple(unseen),
     )
@@ -164,13 +176,13 @@ def _shown(seen: dict[Witness, Tensor], witness: Witness, u: Field) -> Tensor:
 
 
 @contextmanager
-def _witnesses(recovered: Recovered, seen: dict[Witness, Tensor]):
+def _witnesses(model: nn.Module, scheme: Sequential, seen: dict[Witness, Tensor]):
     """While it lasts, every state that the scheme has a witness for is copied into `seen`."""
     wanted = set()
-    walk(recovered.scheme, None, lambda name, node, state: wanted.add(node.witness))
+    walk(scheme, None, lambda name, node, state: wanted.add(node.witness))
     handles = []
     for witness in {w._replace(scale=1.0) for w in wanted if w is not None}:
-        module: nn.Module = recovered.model.get_submodule(witness.module)
+        module = model.get_submodule(witness.module)
 
         def keep(module, inputs, output=None, witness=witness):
             seen[witness] = (inputs[0] if output is None else output).clone()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from ctlib.field import Field
+from ctlib.recovery.certificate import Certificate, certify_scheme
 from ctlib.recovery.parts import RecoveryError, active_dropouts
 from ctlib.splitting import Sequential
 
@@ -57,8 +59,13 @@ class Recovered:
         """The evolution equation, in LaTeX."""
         return self.scheme.latex()
 
-    def certify(self, *args, **kwargs):
-        """Run the network and the scheme side by side; see `ctlib.recovery.certificate`."""
-        from ctlib.recovery.certificate import certify_scheme
-
-        return certify_scheme(self, *args, **kwargs)
+    @torch.no_grad()
+    def certify(self, *args, **kwargs) -> Certificate:
+        """Run the network and the scheme on the same arguments and compare them, end to end and at every substep."""
+        return certify_scheme(
+            self.model,
+            self.scheme,
+            start=self._start(*args, **kwargs),
+            reference=lambda: self.run(*args, **kwargs),
+            finish=lambda u: self.write(u, *args, **kwargs),
+        )
