@@ -172,7 +172,7 @@ class Extend(Map):
         return u.like(F.pad(u.values, (0, self.by)))
 
     def __str__(self) -> str:
-        return f"extend Ω_y by {self.by}" if self.by > 0 else f"restrict Ω_y by {-self.by}"
+        return f"extension of Ω_y by {self.by}" if self.by > 0 else f"restriction of Ω_y by {-self.by}"
 
     def tex(self, u: str) -> str:
         return rf"\mathrm{{E}}\,{u}" if self.by > 0 else rf"\mathrm{{E}}^{{\top}}{u}"

@@ -98,4 +98,4 @@ class Nonnegative(Set):
         return u
 
     def __str__(self) -> str:
-        return "S₂"
+        return "S₂" if self.part == slice(None) else f"S₂ on features {self.part.start} to {self.part.stop - 1}"

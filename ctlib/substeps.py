@@ -100,7 +100,7 @@ class Replace(Substep):
         return self.operator(u) if self.then is None else self.then.after(self.operator, u)
 
     def __str__(self) -> str:
-        return f"{self.operator} u" + (f", then {self.then}" if self.then else "")
+        return f"apply {self.operator}" + (f", then {self.then}" if self.then else "")
 
     def tex(self, u: str) -> str:
         u = self.operator.tex(u)

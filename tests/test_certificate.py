@@ -121,3 +121,17 @@ def test_a_certificate_is_plain_data():
     assert data["ok"] is True
     assert set(data["end_to_end"]) >= {"relative_error", "bound"}
     assert all(set(s) >= {"name", "relative_error", "bound"} for s in data["substeps"])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_as_many_texts_as_tokens(batch_first):
+    """A square table shows whether the axes of the network's states were told apart."""
+    assert certify(layer(batch_first=batch_first), normal(TOKENS, TOKENS, FEATURES)).ok
+
+
+def test_a_layer_that_acts_twice_shows_a_state_each_time():
+    model = stack(2)
+    model.layers[1] = model.layers[0]
+    certificate = certify(model, U)
+    assert certificate.ok
+    assert len(certificate.substeps) == 12

@@ -88,6 +88,7 @@ def training():
 
 REFUSED = {
     "eager attention": (eager, r"BertModel.config._attn_implementation.*set_attn_implementation"),
+    "chunks": (lambda: bert(chunk_size_feed_forward=2), r"BertModel.config.chunk_size_feed_forward"),
     "a decoder": (lambda: bert(is_decoder=True), r"BertModel.config.is_decoder"),
     "an activation": (lambda: bert(hidden_act="mish"), r"intermediate_act_fn.*Mish"),
 }
@@ -107,6 +108,7 @@ def test_dropout_in_training_is_refused_by_name():
 
 BAD_INPUT = {
     "too many tokens": ({"input_ids": torch.ones(1, 17, dtype=torch.long)}, "17 tokens.*16 positions"),
+    "one text without a batch": ({"inputs_embeds": normal(10, FEATURES)}, "expected a batch"),
     "nothing": ({}, "exactly one of input_ids and inputs_embeds"),
     "both": ({"input_ids": IDS, "inputs_embeds": normal(3, 10, FEATURES)}, "exactly one"),
     "a mask of another shape": (

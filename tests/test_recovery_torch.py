@@ -292,3 +292,18 @@ def test_arguments_that_the_model_does_not_take_are_refused():
         recover(layer())(text(), None, None, False, None)
     with pytest.raises(TypeError, match="src_masks"):
         recover(layer())(text(), src_masks=None)
+
+
+def test_dropout_of_one_part_in_training_is_seen():
+    model = layer(dropout=0.5)
+    recovered = recover(model)
+    model.dropout1.train()
+    with pytest.raises(RecoveryError, match="dropout1 drops out"):
+        recovered(text())
+
+
+def test_an_empty_stack_is_refused():
+    model = stack(1)
+    model.layers = nn.ModuleList()
+    with pytest.raises(RecoveryError, match="TransformerEncoder.layers"):
+        recover(model)

@@ -120,8 +120,8 @@ def test_the_tree_names_every_substep():
         "  parallel, weights 1, 1",
         "    identity",
         "    sequential",
-        "      W_1 u, then S₂",
-        "      W_2 u",
+        "      apply W_1, then S₂",
+        "      apply W_2",
         "  project on S₁ (ε = 1e-05)",
     ]
 

@@ -68,6 +68,9 @@ def recover_bert(model: nn.Module) -> Recovered:
     sdpa = config._attn_implementation == "sdpa"
     told = f"{config._attn_implementation!r}; call model.set_attn_implementation('sdpa') first."
     require(sdpa, model, "config._attn_implementation", told)
+    chunk = config.chunk_size_feed_forward
+    told = f"{chunk}; in chunks, the states are never there as a whole. Set it to 0 before building the model."
+    require(chunk == 0, model, "config.chunk_size_feed_forward", told)
     start = Project(layer_norm(embeddings.LayerNorm), witness=Witness("embeddings.LayerNorm", "out"))
     steps = [time_step(layer, n) for n, layer in enumerate(model.encoder.layer)]
 
@@ -81,6 +84,8 @@ def recover_bert(model: nn.Module) -> Recovered:
         if (input_ids is None) == (inputs_embeds is None):
             raise RecoveryError("give exactly one of input_ids and inputs_embeds.")
         words = embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if words.dim() != 3:
+            raise RecoveryError(f"expected a batch of texts, but the embeddings have the shape {tuple(words.shape)}.")
         batch, n, _ = words.shape
         if position_ids is None:
             if n > config.max_position_embeddings:

@@ -170,25 +170,35 @@ def _number(error: float) -> str:
 def _shown(seen: dict[Witness, Tensor], witness: Witness, u: Field) -> Tensor:
     """The network's own state, in the layout of the field u."""
     state = seen[witness._replace(scale=1.0)]
-    state = state.unsqueeze(0) if state.dim() == 2 else state
-    state = state if state.shape == u.values.shape else state.transpose(0, 1)
+    if state.dim() == 2:
+        state = state.unsqueeze(0)
+    elif u.tokens_first:
+        state = state.transpose(0, 1)
     return state if witness.scale == 1 else state * witness.scale
+
+
+def _recorder(witnesses: list[Witness], seen: dict[Witness, Tensor]) -> Callable[..., None]:
+    """A hook that copies what a module shows; a module that acts several times shows one state each time."""
+    turns = iter(witnesses)
+
+    def keep(module, inputs, output=None):
+        seen[next(turns)] = (inputs[0] if output is None else output).clone()
+
+    return keep
 
 
 @contextmanager
 def _witnesses(model: nn.Module, scheme: Sequential, seen: dict[Witness, Tensor]):
     """While it lasts, every state that the scheme has a witness for is copied into `seen`."""
-    wanted = set()
-    walk(scheme, None, lambda name, node, state: wanted.add(node.witness))
+    found: dict[Witness, None] = {}  # in the order of time
+    walk(scheme, None, lambda name, node, state: found.setdefault(node.witness and node.witness._replace(scale=1.0)))
+    wanted: dict[tuple[nn.Module, str], list[Witness]] = {}
+    for witness in filter(None, found):
+        wanted.setdefault((model.get_submodule(witness.module), witness.side), []).append(witness)
     handles = []
-    for witness in {w._replace(scale=1.0) for w in wanted if w is not None}:
-        module = model.get_submodule(witness.module)
-
-        def keep(module, inputs, output=None, witness=witness):
-            seen[witness] = (inputs[0] if output is None else output).clone()
-
-        register = module.register_forward_pre_hook if witness.side == "in" else module.register_forward_hook
-        handles.append(register(keep))
+    for (module, side), witnesses in wanted.items():
+        register = module.register_forward_pre_hook if side == "in" else module.register_forward_hook
+        handles.append(register(_recorder(witnesses, seen)))
     try:
         yield
     finally:

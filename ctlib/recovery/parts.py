@@ -100,11 +100,12 @@ def activation(owner: nn.Module, attribute: str) -> Map:
     return Pointwise(function, name)
 
 
-def active_dropouts(model: nn.Module) -> list[str]:
-    """The parts that would drop something at random, as they are now."""
-    found = []
-    for path, part in model.named_modules():
-        p = part.dropout if isinstance(part, nn.MultiheadAttention) else getattr(part, "p", 0.0)
-        if part.training and isinstance(part, (nn.Dropout, nn.MultiheadAttention)) and p > 0:
-            found.append(path)
-    return found
+def dropouts(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The parts that can drop something at random, with their paths."""
+    kinds = (nn.Dropout, nn.MultiheadAttention)
+    return [(path, part) for path, part in model.named_modules() if isinstance(part, kinds)]
+
+
+def drops(part: nn.Dropout | nn.MultiheadAttention) -> bool:
+    """Whether such a part would drop something if it were called now."""
+    return part.training and (part.p if isinstance(part, nn.Dropout) else part.dropout) > 0

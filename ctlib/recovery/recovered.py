@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from ctlib.field import Field
 from ctlib.recovery.certificate import Certificate, certify_scheme
-from ctlib.recovery.parts import RecoveryError, active_dropouts
+from ctlib.recovery.parts import RecoveryError, dropouts, drops
 from ctlib.splitting import Sequential
 
 
@@ -38,10 +39,15 @@ class Recovered:
         return self.write(self.scheme(self._start(*args, **kwargs)), *args, **kwargs)
 
     def _start(self, *args, **kwargs) -> Field:
-        if self.model.training and (dropouts := active_dropouts(self.model)):
-            part = f"{type(self.model).__name__}.{dropouts[0]}"
-            raise RecoveryError(f"{part} drops out at random while training; call model.eval() first.")
+        for path, part in self._dropouts:
+            if drops(part):
+                where = f"{type(self.model).__name__}.{path}"
+                raise RecoveryError(f"{where} drops out at random while training; call model.eval() first.")
         return self.read(*args, **kwargs)
+
+    @cached_property
+    def _dropouts(self) -> list[tuple[str, nn.Module]]:
+        return dropouts(self.model)
 
     def trajectory(self, *args, **kwargs) -> dict[str, Tensor]:
         """Every fractional state (batch, nodes, features) by name; "3+2/6" is two substeps of six into step 3."""

@@ -47,7 +47,8 @@ class PackedAttention(Attention):
 
     def __call__(self, u: Field) -> Field:
         qkv = F.linear(u.values.transpose(0, 1), self.Q.weight, self.Q.bias)  # (N, batch, 3 · features)
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in qkv.chunk(3, -1))
+        qkv = qkv.unflatten(-1, (3, -1)).movedim(-2, 0).contiguous()  # sums may round otherwise at another alignment
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in qkv)
         z = F.scaled_dot_product_attention(
             q, k, v, u.grid.log_weight, is_causal=u.grid.causal
         )  # (batch, heads, N, d_k)
@@ -113,6 +114,7 @@ def recover_layer(layer: nn.TransformerEncoderLayer) -> Recovered:
 def recover_stack(stack: nn.TransformerEncoder) -> Recovered:
     """A stack of encoder layers, one time step each, and the final normalisation if there is one."""
     require_known(stack, PARTS | {STACK})
+    require(len(stack.layers) > 0, stack, "layers", "there are none, and torch itself can't run such a stack.")
     attn = stack.layers[0].self_attn
     for layer in stack.layers:
         same = layer.self_attn.batch_first == attn.batch_first
