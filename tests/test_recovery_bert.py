@@ -106,6 +106,16 @@ def test_dropout_in_training_is_refused_by_name():
         recover(training())(IDS)
 
 
+def test_attention_drops_out_whatever_its_dropout_says():
+    """BERT's attention asks its own training flag; a Dropout set to evaluate does not stop it."""
+    model = bert().train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.eval()
+    with pytest.raises(RecoveryError, match=r"BertModel\.encoder\.layer\.0\.attention\.self drops out"):
+        recover(model)(IDS)
+
+
 BAD_INPUT = {
     "too many tokens": ({"input_ids": torch.ones(1, 17, dtype=torch.long)}, "17 tokens.*16 positions"),
     "one text without a batch": ({"inputs_embeds": normal(10, FEATURES)}, "expected a batch"),

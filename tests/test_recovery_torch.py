@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations
 
 from ctlib import certify, recover
 from ctlib.recovery import RecoveryError
+from ctlib.splitting import nodes
 
 DTYPES = [torch.float64, torch.float32]
 INF = math.inf
@@ -106,10 +107,16 @@ def test_every_option(dtype, options, norm_first, final):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("features", "heads", "hidden", "tokens"), [(5, 1, 3, 1), (6, 6, 17, 9), (64, 4, 256, 33)])
-def test_odd_sizes(dtype, features, heads, hidden, tokens):
-    model = draw(nn.TransformerEncoderLayer(features, heads, hidden, batch_first=True), dtype)
-    assert_same_bits(model, normal(3, tokens, features).to(dtype))
+@pytest.mark.parametrize(
+    ("features", "heads", "hidden", "tokens"),
+    [(5, 1, 3, 1), (6, 6, 17, 9), (13, 1, 7, 5), (39, 3, 7, 33), (99, 3, 1, 2), (66, 2, 1, 257), (64, 4, 256, 33)],
+)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_odd_sizes(dtype, features, heads, hidden, tokens, batch_first):
+    """At widths that are no multiple of 4, rows start at odd places in memory, where kernels sum in another order."""
+    model = draw(nn.TransformerEncoderLayer(features, heads, hidden, batch_first=batch_first), dtype)
+    u = normal(3, tokens, features).to(dtype)
+    assert_same_bits(model, u if batch_first else u.transpose(0, 1).contiguous())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -163,12 +170,22 @@ def test_the_network_is_shared_not_copied():
     assert before.keys() == model.state_dict().keys()
 
 
-def test_gradients_are_the_networks():
+def test_every_tensor_of_the_scheme_is_a_parameter_of_the_network():
+    model = stack(2, norm=nn.LayerNorm(FEATURES))
+    keys = list(model.state_dict())
+    scheme = recover(model).scheme
+    held = {id(t) for node in nodes(scheme) for t in vars(node).values() if isinstance(t, torch.Tensor)}
+    assert held == {id(p) for p in model.parameters()}
+    assert list(model.state_dict()) == keys
+
+
+@pytest.mark.parametrize("kind", ["none", "an empty row", "causal, detected", "padding"])
+def test_gradients_are_the_networks(kind):
     model, u = stack(2), text()
     gradients = []
     for run in (model, recover(model)):
         model.zero_grad()
-        run(u).square().mean(-1)[0, 0].backward()
+        run(u, **masks(torch.float64)[kind]).square().mean(-1)[0, 0].backward()
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
     for name, p in gradients[0].items():
         size = max(p.norm(), 1e-3 * gradients[0]["layers.0.linear1.weight"].norm())  # the key bias has none of its own

@@ -86,6 +86,12 @@ def test_bessels_correction_misses_the_set():
     assert abs(wrong.var(correction=0) - (FEATURES - 1) / FEATURES) <= 16 * EPS
 
 
+def test_a_constant_has_no_nearest_point_and_epsilon_gives_it_the_mean():
+    v = torch.full((1, 1, FEATURES), 3.0, dtype=torch.float64)
+    assert project(MeanVariance(), v).isnan().all()
+    assert torch.equal(project(MeanVariance(0.5, 2.0, eps=1e-5), v), torch.full_like(v, 0.5))
+
+
 def test_a_negative_epsilon_is_refused():
     with pytest.raises(ValueError, match="eps"):
         MeanVariance(eps=-1e-5)

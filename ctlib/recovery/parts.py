@@ -100,12 +100,23 @@ def activation(owner: nn.Module, attribute: str) -> Map:
     return Pointwise(function, name)
 
 
+#: Attention that drops out when it is itself in training mode, whatever the Dropout inside it says.
+DROPPING_ATTENTION = {
+    "torch.nn.modules.activation.MultiheadAttention",
+    "transformers.models.bert.modeling_bert.BertSelfAttention",
+}
+
+
 def dropouts(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The parts that can drop something at random, with their paths."""
-    kinds = (nn.Dropout, nn.MultiheadAttention)
-    return [(path, part) for path, part in model.named_modules() if isinstance(part, kinds)]
+    return [
+        (path, part)
+        for path, part in model.named_modules()
+        if isinstance(part, nn.Dropout) or class_name(part) in DROPPING_ATTENTION
+    ]
 
 
-def drops(part: nn.Dropout | nn.MultiheadAttention) -> bool:
+def drops(part: nn.Module) -> bool:
     """Whether such a part would drop something if it were called now."""
-    return part.training and (part.p if isinstance(part, nn.Dropout) else part.dropout) > 0
+    p = part if isinstance(part, nn.Dropout) else part.dropout  # a number in torch, a Dropout in BERT
+    return part.training and (p.p if isinstance(p, nn.Dropout) else p) > 0
