@@ -322,5 +322,5 @@ def test_dropout_of_one_part_in_training_is_seen():
 def test_an_empty_stack_is_refused():
     model = stack(1)
     model.layers = nn.ModuleList()
-    with pytest.raises(RecoveryError, match="TransformerEncoder.layers"):
+    with pytest.raises(RecoveryError, match=r"TransformerEncoder\.layers"):
         recover(model)
