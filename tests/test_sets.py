@@ -115,7 +115,8 @@ def test_the_rectifier_on_a_part_leaves_the_rest():
 
 
 @pytest.mark.parametrize("S", [Nonnegative(), Nonnegative(slice(5, 9)), MeanVariance()], ids=str)
-def test_overwriting_changes_no_value(S):
+def test_only_overwriting_may_change_the_argument_and_the_result_is_the_same(S):
     v = normal(2, 3, FEATURES)
     expected = project(S, v)
+    assert torch.equal(v, normal(2, 3, FEATURES))
     assert torch.equal(S.overwrite(Field(v.clone())).values, expected)
