@@ -220,7 +220,7 @@ class Louder(nn.TransformerEncoderLayer):
 
 def hooked(kind):
     model = layer()
-    getattr(model.norm1, f"register_forward_{kind}")(lambda *_: None)
+    getattr(model.norm1, f"register_{kind}")(lambda *_: None)
     return model
 
 
@@ -242,8 +242,9 @@ REFUSED = {
     "another module": (lambda: nn.Linear(3, 3), r"Linear.*known are"),
     "a function as activation": (lambda: layer(activation=torch.sin), r"TransformerEncoderLayer.activation.*sin"),
     "a module as activation": (lambda: layer(activation=nn.Mish()), r"TransformerEncoderLayer.activation.*Mish"),
-    "a hook": (lambda: hooked("hook"), r"norm1 has forward hooks"),
-    "a hook before": (lambda: hooked("pre_hook"), r"norm1 has forward hooks"),
+    "a hook": (lambda: hooked("forward_hook"), r"norm1 has hooks"),
+    "a hook before": (lambda: hooked("forward_pre_hook"), r"norm1 has hooks"),
+    "a hook on gradients": (lambda: hooked("full_backward_hook"), r"norm1 has hooks"),
     "a replaced forward": (replaced_forward, r"linear2.forward was replaced"),
     "a parametrised weight": (
         lambda: with_parts("layers.1.linear1", parametrizations.weight_norm(nn.Linear(FEATURES, 40))),

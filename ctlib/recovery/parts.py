@@ -38,8 +38,8 @@ def require_known(model: nn.Module, known: set[str]) -> None:
             raise RecoveryError(
                 f"{where}.forward was replaced on this object; its class no longer says what it computes."
             )
-        if part._forward_hooks or part._forward_pre_hooks:
-            raise RecoveryError(f"{where} has forward hooks, which may change what it computes; remove them first.")
+        if any((part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)):
+            raise RecoveryError(f"{where} has hooks, which may change what it computes; remove them first.")
 
 
 def require(holds: bool, part: nn.Module, attribute: str, why: str) -> None:
