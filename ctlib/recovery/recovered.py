@@ -21,8 +21,8 @@ class Recovered:
 
     Attributes:
         scheme: the expression; print it to see its tree.  It holds the network's own tensors: what is trained, moved or
-            cast in the network is so here.  After replacing a part, a tensor (`assign=True`) or an option of the network,
-            or hooking into it, recover it again.
+            cast in the network is so here.  After replacing a part, a tensor (`assign=True`) or an option of the
+            network, or hooking into it, recover it again.
         read: from the network's arguments to the field at t = 0.
         write: from the field at t = T to what the network returns.
         run: the network's own answer, as a tensor, for `certify`.
