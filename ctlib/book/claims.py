@@ -22,6 +22,21 @@ from ctlib.book.places import Book, find_root
 
 KINDS = ("proved", "exact", "order", "inequality", "empirical", "disputed")
 
+#: The sections of the paper (version 2, numbers as reported) under which the page of claims files them, in its order.
+SECTIONS = {
+    "3": "The continuous equation, §3",
+    "3.1": "Controls and training, §3.1",
+    "3.3": "The substeps of a time step, §3.3",
+    "3.3.2": "Layer normalisation, §3.3.2 and Appendix B",
+    "3.3.3": "The rectifier, §3.3.3",
+    "3.4": "The equation on a grid, §3.4",
+    "4.1": "Recovery of the encoder, §4.1",
+    "5": "Multi-head attention, §5",
+    "6": "Vision, §6",
+    "A": "Operator splitting, Appendix A",
+    "new": "Beyond the paper",
+}
+
 
 class LedgerError(ValueError):
     """data/claims.yml itself is not in order."""
@@ -38,6 +53,7 @@ class Claim:
     id: str
     statement: str
     where: str
+    section: str
     kind: str
     chapter: str
     bound: float
@@ -95,6 +111,8 @@ def _faults(entry: dict) -> list[str]:
         faults.append("the id is not lower-case words joined by hyphens, the first beginning with a letter")
     if entry["kind"] not in KINDS:
         faults.append(f"kind {entry['kind']!r} is none of {', '.join(KINDS)}")
+    if entry["section"] not in SECTIONS:
+        faults.append(f"section {entry['section']!r} is none of {', '.join(SECTIONS)}")
     bound = entry["bound"]
     if isinstance(bound, bool) or not isinstance(bound, int | float):
         faults.append(f"bound {bound!r} is not a number (YAML needs the dot: 1.0e-14)")

@@ -61,7 +61,7 @@ class Book:
         return found
 
     def chapter(self, name: str) -> Path:
-        """The one chapter whose file name starts with `name`: `02` or `02-layer-normalisation`."""
+        """The one chapter whose file name starts with `name`: `04` or `04-layer-normalisation`."""
         found = [chapter for chapter in self.chapters() if chapter.stem.startswith(name)]
         if len(found) != 1:
             known = ", ".join(chapter.stem for chapter in self.chapters())

@@ -1,6 +1,6 @@
 """The Sphinx side of the ledger: four directives that print what was claimed, what was measured, and at what cost.
 
-    ```{ledger}             every claim with its place, bound, measurement and broken twin (the page claims.md)
+    ```{ledger}             every claim by section of the paper, with bound and measurements (the page claims.md)
     ```{checked-here}       the claims of the chapter it stands in
     ```{chapter-facts}      time and memory of the chapter's run, and with `:needs:` what to read first
     ```{execution-report}   one line a chapter: time, memory, versions, processor, date
@@ -19,7 +19,7 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from ctlib.book.claims import Claim, read_ledger
+from ctlib.book.claims import SECTIONS, Claim, read_ledger
 from ctlib.book.places import Book
 from ctlib.book.records import read_notebook, records_of
 
@@ -66,16 +66,17 @@ class BookDirective(SphinxDirective):
 
 
 class Ledger(BookDirective):
-    """Every claim, chapter by chapter, each in a box that the check lines of the chapters link to."""
+    """Every claim, by section of the paper, each in a box that the check lines of the chapters link to."""
 
     def run(self) -> list[nodes.Node]:
         claims, found = self.claims(), []
-        for chapter in self.book.chapters():
-            own = [claim for claim in claims if claim.chapter == chapter.stem]
+        chapters = {chapter.stem: chapter for chapter in self.book.chapters()}
+        for section, title in SECTIONS.items():
+            own = [claim for claim in claims if claim.section == section and claim.chapter in chapters]
             if own:
-                values, _ = self.executed(chapter)
-                found.append(self.parsed(f"{{doc}}`/chapters/{chapter.stem}`", "ledger-chapter"))
-                found += [self.card(claim, values) for claim in own]
+                found.append(self.parsed(title, "ledger-section"))
+                own.sort(key=lambda claim: list(chapters).index(claim.chapter))
+                found += [self.card(claim, self.executed(chapters[claim.chapter])[0]) for claim in own]
         return found
 
     def card(self, claim: Claim, values: dict[str, Any]) -> nodes.container:
@@ -84,6 +85,7 @@ class Ledger(BookDirective):
         text = (
             f"**{claim.id}** {{bdg-primary-line}}`{claim.kind}`\n\n{claim.statement}\n\n"
             f"- Place: {claim.where}\n"
+            f"- Chapter: {{doc}}`/chapters/{claim.chapter}`\n"
             f'- <a href="{self.link(claim.chapter, anchor)}">Measured</a>: **{measured}**\n'
             f"- Bound: {claim.bound:.1e}, because {claim.why}\n"
             f"- Broken twin, {claim.broken}: **{broken}**\n"

@@ -25,6 +25,7 @@ def claim(name: str, chapter: str, **changes: Any) -> dict[str, Any]:
         "id": name,
         "statement": "The sum $1 + 1$ is two.",
         "where": "this book",
+        "section": "new",
         "kind": "exact",
         "chapter": chapter,
         "bound": 1e-14,

@@ -74,6 +74,7 @@ def test_every_field_is_needed(field):
     ("changes", "message"),
     [
         ({"kind": "guess"}, "kind 'guess' is none of"),
+        ({"section": "9.9"}, "section '9.9' is none of"),
         ({"bound": "1e-14"}, "YAML needs the dot"),
         ({"bound": True}, "is not a number"),
         ({"bound": -1.0}, "not a finite number >= 0"),
