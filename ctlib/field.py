@@ -50,14 +50,19 @@ class Field:
         values: u, one table for each member of the batch.
         grid: the nodes of Ω_x; a uniform grid of the right size unless given.
         tokens_first: the values came from a network that keeps tokens before batches; see `rowwise`.
+        given: another field that operators may read, such as the memory m of an encoder beside a decoder's state.
 
     Raises ValueError when the values are not (batch, nodes, features), or the grid has another number of nodes.
     """
 
-    __slots__ = ("values", "grid", "tokens_first")
+    __slots__ = ("given", "grid", "tokens_first", "values")
 
     def __init__(
-        self, values: Float[Tensor, "batch nodes features"], grid: Grid | None = None, tokens_first: bool = False
+        self,
+        values: Float[Tensor, "batch nodes features"],
+        grid: Grid | None = None,
+        tokens_first: bool = False,
+        given: Field | None = None,
     ):
         if values.dim() != 3:
             raise ValueError(f"Field: values must be (batch, nodes, features), not {tuple(values.shape)}.")
@@ -65,11 +70,11 @@ class Field:
             grid = Grid((values.shape[1],))
         elif len(grid) != values.shape[1]:
             raise ValueError(f"Field: {values.shape[1]} rows of values on a grid of {len(grid)} nodes.")
-        self.values, self.grid, self.tokens_first = values, grid, tokens_first
+        self.values, self.grid, self.tokens_first, self.given = values, grid, tokens_first, given
 
     def like(self, values: Float[Tensor, "batch nodes out"]) -> Field:
-        """Other values on the same grid; the number of features may differ."""
-        return Field(values, self.grid, self.tokens_first)
+        """Other values on the same grid, beside the same given field; the number of features may differ."""
+        return Field(values, self.grid, self.tokens_first, self.given)
 
     def rowwise(self, f: Callable[[Tensor], Tensor]) -> Field:
         """The field f(u), for an f that acts on each token x alone.

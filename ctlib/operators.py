@@ -133,33 +133,81 @@ class Attention(Map):
             head's V: summing heads and concatenating them are the same thing.
         heads: the number of nodes of Ω_h.
         scale: the factor of the scores, 1/√d_k unless given (a network may have rounded it another way).
+        reads: the field m[u] that K and V are transforms of, and over whose domain and measure the integral runs; u
+            itself unless given.  `Given()` makes this the cross-attention of a decoder.
 
     The place in the paper: γ and its scale, (23) in v2 as reported; the discrete form (37); heads in §5.
     """
 
-    def __init__(self, Q: Map, K: Map, V: Map, O: Map, heads: int, scale: float | None = None):
-        self.Q, self.K, self.V, self.O, self.heads, self.scale = Q, K, V, O, heads, scale
+    def __init__(
+        self, Q: Map, K: Map, V: Map, O: Map, heads: int, scale: float | None = None, reads: Map | None = None
+    ):
+        self.Q, self.K, self.V, self.O, self.heads, self.scale, self.reads = Q, K, V, O, heads, scale, reads
+
+    def read(self, u: Field) -> Field:
+        """The field over whose domain attention integrates."""
+        return u if self.reads is None else self.reads(u)
 
     def __call__(self, u: Field) -> Field:
-        q, k, v = (T(u).values.unflatten(-1, (self.heads, -1)).transpose(1, 2) for T in (self.Q, self.K, self.V))
-        mask, causal = u.grid.log_weight, u.grid.causal
+        m = self.read(u)
+        q, k, v = (
+            T(w).values.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for T, w in ((self.Q, u), (self.K, m), (self.V, m))
+        )
+        mask, causal = m.grid.log_weight, m.grid.causal
         z = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=self.scale)  # (batch, heads, N, d_k)
         return self.O(u.like(z.transpose(1, 2).flatten(2)))
 
     def __str__(self) -> str:
-        return f"A ({self.heads} head{'s' * (self.heads > 1)})"
+        reads = "" if self.reads is None else f", reads {self.reads}"
+        return f"A ({self.heads} head{'s' * (self.heads > 1)}{reads})"
 
     def tex(self, u: str) -> str:
-        return rf"\int_{{\Omega_h}}\bigl\langle\gamma(\cdot\,;{u}),V[{u}]\bigr\rangle_{{\Omega_x}}dh"
+        m, domain = (u, "x") if self.reads is None else (self.reads.tex(u), self.reads.tex(u))
+        both = u if self.reads is None else f"{u},{m}"
+        return rf"\int_{{\Omega_h}}\bigl\langle\gamma(\cdot\,;{both}),V[{m}]\bigr\rangle_{{\Omega_{{{domain}}}}}dh"
 
     def definitions(self) -> list[str]:
         """What γ and V in `tex` stand for."""
+        both, m = ("w", "w") if self.reads is None else ("w,m", "m")
         return [
-            r"\gamma(x,\tilde x;w)=\operatorname{softmax}_{\tilde x}\,"
-            r"\langle Q[w](x,\cdot),K[w](\tilde x,\cdot)\rangle/\sqrt{d_k}",
+            rf"\gamma(x,\tilde x;{both})=\operatorname{{softmax}}_{{\tilde x}}\,"
+            rf"\langle Q[w](x,\cdot),K[{m}](\tilde x,\cdot)\rangle/\sqrt{{d_k}}",
             *(f"{name}[w]={T.tex('w')}" for name, T in (("Q", self.Q), ("K", self.K))),
             f"V[w]={(self.O @ self.V).tex('w')}",
         ]
+
+
+class Given(Map):
+    """m, the field that is given beside u."""
+
+    def __call__(self, u: Field) -> Field:
+        if u.given is None:
+            raise ValueError("Given: no field is given beside u; say Field(values, given=…).")
+        return u.given
+
+    def __str__(self) -> str:
+        return "m"
+
+    def tex(self, u: str) -> str:
+        return "m"
+
+
+class Exchange(Given):
+    """(u, m) becomes (m, u): the state waits as the given field, and the field that waited moves on from here.
+
+    A waiting field that was itself given one has the measure by which it will read u there.
+    """
+
+    def __call__(self, u: Field) -> Field:
+        m = super().__call__(u)
+        return Field(m.values, m.grid, m.tokens_first, given=(m.given or u).like(u.values))
+
+    def __str__(self) -> str:
+        return "exchange of u and m"
+
+    def tex(self, u: str) -> str:
+        return rf"m^{{-}},\quad m^{{+}}={u}"
 
 
 class Extend(Map):

@@ -63,13 +63,19 @@ class Scheme(Map):
     def latex(self) -> str:
         """The evolution equation that the scheme splits, in LaTeX (an `aligned` block).
 
-        Explicit steps and projections contribute terms to u_t.  A substep that replaces the state is a jump u⁺ = …;
-        what comes before the first time step says how u starts.
+        Explicit steps and projections contribute terms to u_t; what a time step follows in parts is added up.  A
+        substep that replaces the state is a jump u⁺ = …; what comes before the first time step says how u starts.
         """
         lines: dict[str, None] = {}
         terms: dict[str, None] = {}
+        step: dict[str, float] = {}  # the terms of the time step at hand, each with its coefficient
+
+        def close_step():
+            terms.update(dict.fromkeys(factor(w) + term for term, w in step.items() if w))
+            step.clear()
 
         def close_equation():
+            close_step()
             if terms:
                 constraints = [t for t in terms if r"\partial" in t]  # a set of normals: the equation is an inclusion
                 rates = [t for t in terms if t not in constraints]
@@ -81,9 +87,12 @@ class Scheme(Map):
         def go(m: Map, in_step: bool):
             if isinstance(m, Sequential):
                 for child in m.maps:
-                    go(child, in_step and not isinstance(m.label, str))
+                    go(child, in_step if m.label is None else isinstance(m.label, int))
+                if isinstance(m.label, int):
+                    close_step()
             elif in_step and m.terms() is not None:
-                terms.update(dict.fromkeys(m.terms()))
+                for w, term in m.terms():
+                    step[term] = 1 if r"\partial" in term else step.get(term, 0) + w  # twice a cone is the cone
             else:
                 close_equation()
                 start = not lines
@@ -157,12 +166,12 @@ class Parallel(Scheme, Substep):
     def tex(self, u: str) -> str:
         return "+".join(factor(w) + _bracket(m.tex(u), w) for w, m in zip(self.weights, self.maps))
 
-    def terms(self) -> list[str]:
+    def terms(self) -> list[tuple[float, str]]:
         """Σ_k w_k B_k(u) − u: a branch that is the identity with weight 1 is the u that the step starts from."""
         pairs = list(zip(self.weights, self.maps))
         identity = next((p for p in pairs if p[0] == 1 and isinstance(p[1], Sequential) and not p[1].maps), None)
-        rates = [factor(w) + _bracket(m.tex("u"), w) for w, m in pairs if (w, m) != identity]
-        return rates if identity else [*rates, "-u"]
+        rates = [(w, _bracket(m.tex("u"), w)) for w, m in pairs if (w, m) != identity]
+        return rates if identity else [*rates, (-1, "u")]
 
 
 def substep_count(scheme: Map) -> int:

@@ -34,8 +34,8 @@ class Substep(Map):
 
     witness: Witness | None = None
 
-    def terms(self) -> list[str] | None:
-        """What the substep contributes to u_t, in LaTeX; None where it replaces the state by another one."""
+    def terms(self) -> list[tuple[float, str]] | None:
+        """What the substep contributes to u_t: coefficients and LaTeX; None where it replaces the state by another."""
         return None
 
 
@@ -60,8 +60,8 @@ class Explicit(Substep):
     def tex(self, u: str) -> str:
         return f"{u}+{factor(self.dt)}{self.rate.tex(u)}"
 
-    def terms(self) -> list[str]:
-        return [factor(self.dt) + self.rate.tex("u")]
+    def terms(self) -> list[tuple[float, str]]:
+        return [(self.dt, self.rate.tex("u"))]
 
 
 class Project(Substep):
@@ -79,8 +79,8 @@ class Project(Substep):
     def tex(self, u: str) -> str:
         return self.onto.tex(u)
 
-    def terms(self) -> list[str]:
-        return [rf"-\partial I_{{{self.onto.symbol}}}(u)"]
+    def terms(self) -> list[tuple[float, str]]:
+        return [(1, rf"-\partial I_{{{self.onto.symbol}}}(u)")]
 
 
 class Replace(Substep):
@@ -108,5 +108,5 @@ class Replace(Substep):
 
 
 def factor(w: float, times: str = r"\,") -> str:
-    """A coefficient in print: nothing for 1, a fraction otherwise."""
-    return "" if w == 1 else f"{Fraction(w).limit_denominator(1000)}{times}"
+    """A coefficient in print: nothing for 1, a sign for −1, a fraction otherwise."""
+    return "" if w == 1 else "-" if w == -1 else f"{Fraction(w).limit_denominator(1000)}{times}"

@@ -165,4 +165,4 @@ def test_a_replaced_state_is_a_jump():
 
 def test_a_mean_says_where_it_pulls():
     tex = Sequential(Parallel(Sequential(), Replace(A))).latex()
-    assert r"u_t &= 1/2\,u+1/2\,\langle A,u\rangle_{\Omega_y}-u" in tex
+    assert r"u_t &= -1/2\,u+1/2\,\langle A,u\rangle_{\Omega_y}" in tex

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ctlib.recovery import bert, torch_encoder
+from ctlib.recovery import bert, torch_decoder, torch_encoder
 from ctlib.recovery.certificate import Certificate
 from ctlib.recovery.parts import RecoveryError, class_name
 from ctlib.recovery.recovered import Recovered
@@ -17,6 +17,9 @@ from ctlib.recovery.recovered import Recovered
 ARCHITECTURES: dict[str, Callable[[nn.Module], Recovered]] = {
     torch_encoder.LAYER: torch_encoder.recover_layer,
     torch_encoder.STACK: torch_encoder.recover_stack,
+    torch_decoder.LAYER: torch_decoder.recover_decoder_layer,
+    torch_decoder.STACK_OF_DECODERS: torch_decoder.recover_decoder,
+    torch_decoder.WHOLE: torch_decoder.recover_transformer,
     bert.MODEL: bert.recover_bert,
 }
 

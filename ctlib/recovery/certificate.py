@@ -81,10 +81,11 @@ class Certificate:
         }
 
     def __str__(self) -> str:
+        named = max([len(s.name) for s in self.substeps] + [12])
         width = max([len(s.shown_at) for s in self.substeps] + [len("shown at")])
-        lines = [f"{'state':<12} {'shown at':<{width}} {'so far':>9} {'alone':>9}"]
+        lines = [f"{'state':<{named}} {'shown at':<{width}} {'so far':>9} {'alone':>9}"]
         lines += [
-            f"{s.name:<12} {s.shown_at:<{width}} {_number(s.relative_error):>9} {_number(s.alone):>9}"
+            f"{s.name:<{named}} {s.shown_at:<{width}} {_number(s.relative_error):>9} {_number(s.alone):>9}"
             + ("" if max(s.relative_error, s.alone) <= self.bound else "  above the bound")
             for s in self.substeps
         ]

@@ -6,13 +6,16 @@ with other roundings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ctlib.field import Field, Grid
-from ctlib.operators import Attention, Kernel
+from ctlib.operators import Attention, Kernel, Map
 from ctlib.recovery.parts import (
     ACTIVATIONS,
     RecoveryError,
@@ -43,43 +46,63 @@ PARTS = ACTIVATIONS | {
 
 
 class PackedAttention(Attention):
-    """Attention in torch's order of evaluation: Q, K and V in one product, tokens before batches."""
+    """Attention in torch's order of evaluation: transforms of one field in one product, tokens before batches.
+
+    Q, K and V are row slices of one packed weight.
+    """
+
+    def _transforms(self, u: Field, rows: slice, count: int) -> list[Tensor]:
+        """The `count` transforms of u that lie in these rows of the packed weight, each (batch, heads, N, d_k)."""
+        W, b = self.Q.weight[rows], None if self.Q.bias is None else self.Q.bias[rows]
+        packed = F.linear(u.values.transpose(0, 1), W, b)  # (N, batch, count · features)
+        packed = packed.unflatten(-1, (count, -1)).movedim(-2, 0).contiguous()  # at another alignment sums may round
+        return [t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in packed]  # otherwise
 
     def __call__(self, u: Field) -> Field:
-        qkv = F.linear(u.values.transpose(0, 1), self.Q.weight, self.Q.bias)  # (N, batch, 3 · features)
-        qkv = qkv.unflatten(-1, (3, -1)).movedim(-2, 0).contiguous()  # sums may round otherwise at another alignment
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in qkv)
+        m = self.read(u)
+        if m is u:
+            q, k, v = self._transforms(u, slice(None), 3)
+        else:
+            (q,), (k, v) = self._transforms(u, self.Q.rows, 1), self._transforms(m, slice(self.K.rows.start, None), 2)
         z = F.scaled_dot_product_attention(
-            q, k, v, u.grid.log_weight, is_causal=u.grid.causal
+            q, k, v, m.grid.log_weight, is_causal=m.grid.causal
         )  # (batch, heads, N, d_k)
         rate = self.O(Field(z.permute(2, 0, 1, 3).flatten(2)))  # each row alone, tokens before batches here as well
         return u.like(rate.values.transpose(0, 1))
 
 
-def attention(a: nn.MultiheadAttention) -> Attention:
-    """Self-attention; Q, K and V are row slices of torch's one packed weight."""
+def attention(a: nn.MultiheadAttention, reads: Map | None = None) -> Attention:
+    """Self-attention, or attention to the field that is read; Q, K, V are row slices of torch's one packed weight."""
     require(
         a.bias_k is None and not a.add_zero_attn, a, "bias_k, add_zero_attn", "an extra node in every sum is not known."
     )
-    require(a._qkv_same_embed_dim, a, "kdim, vdim", "self-attention has keys and values of its own width.")
+    require(a._qkv_same_embed_dim, a, "kdim, vdim", "keys and values must have the width of the state.")
     d = a.embed_dim
     Q, K, V = (
         Kernel(a.in_proj_weight, a.in_proj_bias, f"W^{name}", rows=slice(i * d, (i + 1) * d))
         for i, name in enumerate("QKV")
     )
-    return PackedAttention(Q, K, V, kernel(a.out_proj, "W^O"), a.num_heads)
+    return PackedAttention(Q, K, V, kernel(a.out_proj, "W^O"), a.num_heads, reads=reads)
+
+
+def feed_forward(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> FeedForward:
+    """The feed-forward network of a layer."""
+    return FeedForward(kernel(layer.linear1, "W_1"), activation(layer, "activation"), kernel(layer.linear2, "W_2"))
+
+
+def shown_in(path: str) -> Callable[[str, str], Witness]:
+    """Witnesses by the names that modules have within the part at `path`."""
+    return lambda module, side: Witness(".".join(filter(None, (path, module))), side)
 
 
 def time_step(layer: nn.TransformerEncoderLayer, path: str = "", label: int | None = None) -> Sequential:
     """One encoder layer as one time step; `path` is where the layer stands in the network that shows its states."""
 
-    def shown(module: str, side: str) -> Witness:
-        return Witness(".".join(filter(None, (path, module))), side)
-
+    shown = shown_in(path)
     blocks = (
         attention(layer.self_attn),
         layer_norm(layer.norm1),
-        FeedForward(kernel(layer.linear1, "W_1"), activation(layer, "activation"), kernel(layer.linear2, "W_2")),
+        feed_forward(layer),
         layer_norm(layer.norm2),
     )
     if layer.norm_first:
@@ -106,22 +129,35 @@ def recover_layer(layer: nn.TransformerEncoderLayer) -> Recovered:
         src_key_padding_mask: Mask | None = None,
         is_causal: bool = False,
     ) -> Field:
-        return _field(attn, src, src_mask, src_key_padding_mask, is_causal)
+        u, tokens_first = batch_first("src", src, attn)
+        measure = Measure(attn.num_heads, u, u, src.dim() == 3)
+        names = "src_mask", "src_key_padding_mask"
+        return Field(u, measure.grid(names, src_mask, src_key_padding_mask, is_causal), tokens_first)
 
-    return Recovered(layer, time_step(layer), read, _write(attn), layer)
+    def write(u: Field, src: Tensor, *_, **__) -> Tensor:
+        return as_given(u, src)
+
+    return Recovered(layer, time_step(layer), read, write, layer)
+
+
+def stack_steps(stack: nn.TransformerEncoder | nn.TransformerDecoder, step: Callable, path: str = "") -> list[Map]:
+    """A time step for each layer, and the final normalisation if there is one; `path` is where the stack stands."""
+    require(len(stack.layers) > 0, stack, "layers", "there are none, and torch itself can't run such a stack.")
+    first = stack.layers[0].self_attn
+    for layer in stack.layers:
+        same = layer.self_attn.batch_first == first.batch_first
+        require(same, layer.self_attn, "batch_first", "the layers of a stack must agree on it.")
+    steps = [step(layer, f"{path}layers.{n}", label=n) for n, layer in enumerate(stack.layers)]
+    if stack.norm is not None:
+        steps.append(Sequential(Project(layer_norm(stack.norm), witness=Witness(f"{path}norm", "out")), label="end"))
+    return steps
 
 
 def recover_stack(stack: nn.TransformerEncoder) -> Recovered:
     """A stack of encoder layers, one time step each, and the final normalisation if there is one."""
     require_known(stack, PARTS | {STACK})
-    require(len(stack.layers) > 0, stack, "layers", "there are none, and torch itself can't run such a stack.")
+    steps = stack_steps(stack, time_step)
     attn = stack.layers[0].self_attn
-    for layer in stack.layers:
-        same = layer.self_attn.batch_first == attn.batch_first
-        require(same, layer.self_attn, "batch_first", "the layers of a stack must agree on it.")
-    steps = [time_step(layer, f"layers.{n}", label=n) for n, layer in enumerate(stack.layers)]
-    if stack.norm is not None:
-        steps.append(Sequential(Project(layer_norm(stack.norm), witness=Witness("norm", "out")), label="end"))
 
     def read(
         src: Float[Tensor, "..."],
@@ -129,60 +165,82 @@ def recover_stack(stack: nn.TransformerEncoder) -> Recovered:
         src_key_padding_mask: Mask | None = None,
         is_causal: bool | None = None,
     ) -> Field:
-        if is_causal is None:
-            is_causal = mask is not None and _is_causal(mask)
-        return _field(attn, src, mask, src_key_padding_mask, is_causal)
+        u, tokens_first = batch_first("src", src, attn)
+        measure, names = Measure(attn.num_heads, u, u, src.dim() == 3), ("mask", "src_key_padding_mask")
+        grid = measure.grid(names, mask, src_key_padding_mask, detect_causal(mask, is_causal))
+        return Field(u, grid, tokens_first)
 
-    return Recovered(stack, Sequential(*steps), read, _write(attn), stack)
+    def write(u: Field, src: Tensor, *_, **__) -> Tensor:
+        return as_given(u, src)
+
+    return Recovered(stack, Sequential(*steps), read, write, stack)
 
 
-def _is_causal(mask: Mask) -> bool:
-    """Whether a mask is the causal one, as torch decides when it isn't told."""
+def detect_causal(mask: Mask | None, told: bool | None) -> bool:
+    """Whether the mask of a stack is the causal one, as torch decides when it isn't told."""
+    if told is not None or mask is None:
+        return bool(told)
     if mask.dim() != 2 or mask.shape[0] != mask.shape[1]:
         return False
     causal = torch.full_like(mask, -torch.inf, dtype=mask.dtype if mask.is_floating_point() else torch.float).triu(1)
     return bool((mask == causal.to(mask.dtype)).all())
 
 
-def _field(attn: nn.MultiheadAttention, src: Tensor, mask: Mask | None, padding: Mask | None, is_causal: bool) -> Field:
-    """The field that the layer's arguments describe, with the masks as the measure of its grid."""
-    if src.dim() not in (2, 3) or src.shape[-1] != attn.embed_dim:
-        raise RecoveryError(f"src: expected (…, {attn.embed_dim}) with a batch or without, got {tuple(src.shape)}.")
-    batched = src.dim() == 3
-    tokens_first = batched and not attn.batch_first
-    u = src.transpose(0, 1) if tokens_first else src if batched else src.unsqueeze(0)
-    batch, n, _ = u.shape
-    if is_causal and mask is None:
-        raise RecoveryError("is_causal=True is a hint about a mask: give the mask as well.")
-    log_weight = None
-    if mask is not None:
-        shapes = [(n, n), (batch * attn.num_heads, n, n)]
-        log_weight = _logarithm("mask", mask, shapes, u.dtype)
-        log_weight = log_weight.view(-1, attn.num_heads if log_weight.dim() == 3 else 1, n, n)
-    if padding is not None:
-        shape = (batch, n) if batched else (n,)
-        excluded = _logarithm("src_key_padding_mask", padding, [shape], u.dtype).view(batch, 1, 1, n)
-        log_weight = excluded if log_weight is None else log_weight + excluded
-    elif is_causal:
-        return Field(u, Grid((n,), causal=True), tokens_first)
-    return Field(u, Grid((n,), log_weight), tokens_first)
+def batch_first(
+    name: str, x: Tensor, attn: nn.MultiheadAttention
+) -> tuple[Float[Tensor, "batch nodes features"], bool]:
+    """An argument of torch's layers, batch or none, as the values of a field; and whether tokens came first in it."""
+    if x.dim() not in (2, 3) or x.shape[-1] != attn.embed_dim:
+        raise RecoveryError(f"{name}: expected (…, {attn.embed_dim}) with a batch or without, got {tuple(x.shape)}.")
+    tokens_first = x.dim() == 3 and not attn.batch_first
+    return (x.transpose(0, 1) if tokens_first else x if x.dim() == 3 else x.unsqueeze(0)), tokens_first
 
 
-def _logarithm(name: str, mask: Mask, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """log w of a mask: a number is the logarithm itself; True takes the node out, log 0."""
-    if tuple(mask.shape) not in shapes:
-        raise RecoveryError(f"{name}: expected the shape {' or '.join(map(str, shapes))}, got {tuple(mask.shape)}.")
-    if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -torch.inf)
-    if mask.dtype != dtype:
-        raise RecoveryError(f"{name}: expected booleans or {dtype} as src has, got {mask.dtype}.")
-    return mask
+def as_given(u: Field, x: Tensor) -> Tensor:
+    """The values of a field in the layout of the argument x that they came from."""
+    return u.values.squeeze(0) if x.dim() == 2 else u.values.transpose(0, 1) if u.tokens_first else u.values
 
 
-def _write(attn: nn.MultiheadAttention):
-    def write(u: Field, src: Tensor, *_, **__) -> Tensor:
-        if src.dim() == 2:
-            return u.values.squeeze(0)
-        return u.values if attn.batch_first else u.values.transpose(0, 1)
+class Measure(NamedTuple):
+    """torch's masks as the measure over the nodes of the field that attention reads.
 
-    return write
+    Attributes:
+        heads: the number of heads.
+        u: the values of the field that reads.
+        m: the values of the field that is read.
+        batched: whether the network was given a batch.
+    """
+
+    heads: int
+    u: Float[Tensor, "batch nodes features"]
+    m: Float[Tensor, "batch read features"]
+    batched: bool
+
+    def grid(self, names: tuple[str, str], mask: Mask | None, padding: Mask | None, is_causal: bool) -> Grid:
+        """The grid of the field that is read; `names` are those of the two masks in the network's call."""
+        batch, n, _ = self.u.shape
+        read = self.m.shape[1]
+        if is_causal and mask is None:
+            raise RecoveryError("is_causal=True is a hint about a mask: give the mask as well.")
+        log_weight = None
+        if mask is not None:
+            shapes = [(n, read), (batch * self.heads, n, read)]
+            log_weight = self._logarithm(names[0], mask, shapes)
+            log_weight = log_weight.view(-1, self.heads if log_weight.dim() == 3 else 1, n, read)
+        if padding is not None:
+            shape = (batch, read) if self.batched else (read,)
+            excluded = self._logarithm(names[1], padding, [shape]).view(batch, 1, 1, read)
+            log_weight = excluded if log_weight is None else log_weight + excluded
+        elif is_causal:
+            return Grid((read,), causal=True)
+        return Grid((read,), log_weight)
+
+    def _logarithm(self, name: str, mask: Mask, shapes: list[tuple[int, ...]]) -> Float[Tensor, "..."]:
+        """log w of a mask: a number is the logarithm itself; True takes the node out, log 0."""
+        if tuple(mask.shape) not in shapes:
+            raise RecoveryError(f"{name}: expected the shape {' or '.join(map(str, shapes))}, got {tuple(mask.shape)}.")
+        if mask.dtype == torch.bool:
+            return torch.zeros(mask.shape, dtype=self.u.dtype, device=mask.device).masked_fill_(mask, -torch.inf)
+        if mask.dtype != self.u.dtype:
+            raise RecoveryError(f"{name}: expected booleans or {self.u.dtype} as the state has, got {mask.dtype}.")
+        return mask
