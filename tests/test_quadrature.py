@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.integrate
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,14 @@ def test_trapezoid_at_agrees_with_numpy(n, seed):
     nodes = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).sort().values
     f = nodes.sin()
     assert trapezoid_at(nodes).integrate(f).item() == pytest.approx(np.trapezoid(f.numpy(), nodes.numpy()), abs=1e-15)
+
+
+@given(st.integers(1, 20).map(lambda k: 2 * k + 1))
+def test_simpson_agrees_with_scipy(n):
+    rule = simpson(n)
+    f = (3 * rule.nodes).sin()
+    expected = scipy.integrate.simpson(f.numpy(), rule.nodes.numpy())
+    assert rule.integrate(f).item() == pytest.approx(expected, abs=1e-15)
 
 
 def test_one_node_is_a_point_mass():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from cycler import cycler
 from IPython import get_ipython
 from IPython.display import HTML
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
@@ -84,6 +87,39 @@ def field(ax: Axes, values: torch.Tensor, *, x: str = "feature", y: str = "token
     if label:
         ax.figure.colorbar(image, ax=ax, label=label)
     return image
+
+
+def frames(figures: list[Figure], label: str, captions: list[str]) -> HTML:
+    """Figures of one size that a slider steps through, each with its caption, which is its alternative text as well.
+
+    `label` says what the slider moves. It works offline; without scripts all figures stand one under the other.
+    """
+    pictures = []
+    for figure, caption in zip(figures, captions, strict=True):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        source = "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+        text = escape(caption)
+        pictures.append(f'<div class="frame"><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></div>')
+    slider = f'<input type="range" min="0" max="{len(figures) - 1}" value="0">'
+    return HTML(
+        f'<figure class="frames">{"".join(pictures)}<label hidden>{escape(label)} {slider}</label></figure>'
+        f"<style>{_FRAMES_STYLE}</style><script>{_FRAMES_SCRIPT}</script>"
+    )
+
+
+_FRAMES_STYLE = """.frames img{width:100%;max-width:44rem;display:block;margin:auto;background:white;border-radius:6px}
+.frames label:not([hidden]){display:flex;gap:.8rem;align-items:center;max-width:36rem;margin:.6rem auto}
+.frames input{flex:1;min-width:0}.frames figcaption{max-width:44rem;margin:.4rem auto;min-height:3.2em}"""
+
+_FRAMES_SCRIPT = """for (const box of document.querySelectorAll(".frames:not([data-ready])")) {
+  box.dataset.ready = "";
+  const pictures = box.querySelectorAll(".frame"), slider = box.querySelector("input");
+  const show = () => pictures.forEach((picture, i) => { picture.hidden = i != slider.value; });
+  slider.parentElement.hidden = false;
+  slider.addEventListener("input", show);
+  show();
+}"""
 
 
 def table(columns: list[str], rows: list[list[object]]) -> HTML:
