@@ -12,7 +12,7 @@ PARAMETERS ?=
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
-	@echo 'One chapter with other parameters: make run CHAPTER=02 PARAMETERS="seed=7"'
+	@echo 'One chapter with other parameters: make run CHAPTER=04 PARAMETERS="seed=7"'
 
 # The CPU build of torch comes first, from its own index; where that cannot be reached the default index is used.
 .venv/installed: requirements.txt requirements-weights.txt pyproject.toml
@@ -38,7 +38,7 @@ lint: .venv/installed  ## style of the code, in modules and notebooks
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-run: .venv/installed  ## one chapter: make run CHAPTER=02 PARAMETERS="seed=7"
+run: .venv/installed  ## one chapter: make run CHAPTER=04 PARAMETERS="seed=7"
 	@$(BIN)/python -m ctlib.book run $(CHAPTER) $(foreach parameter,$(PARAMETERS),-p $(parameter))
 
 publish: book  ## write the numbers of this run to data/published.json
