@@ -8,8 +8,10 @@ The place in the paper: Appendix A (sequential, parallel and hybrid splitting); 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+import scipy.integrate
 import torch
 from torch import Tensor
 
@@ -111,3 +113,27 @@ def march(splitting: Splitting, parts: Sequence[Part], u: Field, time: float, st
     for _ in range(steps):
         u = step(u)
     return u
+
+
+def reference(
+    rate: Callable[[float, Field], Field], u: Field, time: float, tolerance: float = 1e-12, max_step: float = math.inf
+) -> Field:
+    """u at `time` under u_t = rate(t, u), by scipy's eighth-order Runge–Kutta method, which knows nothing of splitting.
+
+    Arguments:
+        tolerance: of the error of one step, relative and absolute.
+        max_step: a bound on its steps, for rates with kinks.
+
+    Raises RuntimeError with scipy's reason when it does not reach `time`.
+    """
+
+    def flat_rate(t, flat):
+        state = u.like(torch.from_numpy(flat).view_as(u.values))
+        return rate(t, state).values.flatten().numpy()
+
+    found = scipy.integrate.solve_ivp(
+        flat_rate, (0, time), u.values.flatten().numpy(), "DOP853", rtol=tolerance, atol=tolerance, max_step=max_step
+    )
+    if not found.success:
+        raise RuntimeError(f"reference: {found.message}")
+    return u.like(torch.from_numpy(found.y[:, -1]).view_as(u.values))

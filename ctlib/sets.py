@@ -64,6 +64,19 @@ class MeanVariance(Set):
         z = F.layer_norm(v, v.shape[-1:], eps=self.eps)
         return z if self._plain else z * self.sigma2 + self.sigma1
 
+    def tangent(self, u: Field, rate: Field) -> Field:
+        """Π_u r, the part of a rate r along S₁(σ₁, σ₂) at one of its points u, for numbers σ₁, σ₂:
+
+            Π_u r = r − ⟨r, 1⟩ − ⟨r, u − σ₁⟩ / σ₂² · (u − σ₁),    ⟨v, w⟩ the mean of v w over Ω_y
+
+        It is the derivative of the projection at u.  Raises ValueError when σ₁ or σ₂ is a function of y.
+        """
+        if isinstance(self.sigma1, Tensor) or isinstance(self.sigma2, Tensor):
+            raise ValueError("MeanVariance.tangent: S₁ must be given by numbers σ₁, σ₂.")
+        r, z = rate.values, u.values - self.sigma1
+        along = (r * z).mean(-1, keepdim=True) / self.sigma2**2
+        return u.like(r - r.mean(-1, keepdim=True) - along * z)
+
     def scaled(self, c: float) -> MeanVariance:
         """The set whose projection undoes a scaling of its input: P_{c²ε}(c v) = P_ε(v) for every c > 0."""
         return MeanVariance(self.sigma1, self.sigma2, c * c * self.eps)

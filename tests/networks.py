@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from ctlib.book.networks import draw_parameters
+
 FEATURES, HEADS, HIDDEN, TOKENS, BATCH = 24, 3, 40, 7, 2
 
 
@@ -11,15 +13,10 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@torch.no_grad()
 def draw(model: nn.Module, dtype: torch.dtype = torch.float64, seed: int = 1) -> nn.Module:
-    """Give a model random parameters: weights of size 1/√width, gains near 1, biases near 0; ready to evaluate."""
+    """Give a model random parameters, the same for the same seed; ready to evaluate."""
     generator = torch.Generator().manual_seed(seed)
-    for name, p in model.named_parameters():
-        z = torch.randn(p.shape, generator=generator, dtype=torch.float64)
-        is_gain = "norm" in name.lower() and name.endswith("weight")
-        p.copy_(z / p.shape[-1] ** 0.5 if p.dim() == 2 else is_gain + 0.1 * z)
-    return model.to(dtype).eval()
+    return draw_parameters(model, lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
 
 
 def layer(dtype: torch.dtype = torch.float64, **options) -> nn.TransformerEncoderLayer:

@@ -9,7 +9,7 @@ from networks import normal
 
 from ctlib import Explicit, Field, Kernel
 from ctlib.convergence import observed_order
-from ctlib.flow import ORDERS, Exact, Implicit, additive, lie, march, strang
+from ctlib.flow import ORDERS, Exact, Implicit, additive, lie, march, reference, strang
 
 N = 6
 A, B = (Kernel(normal(N, N, seed=s) / N**0.5, symbol=name) for s, name in ((1, "A"), (2, "B")))
@@ -76,3 +76,16 @@ def test_a_splitting_prints_as_its_substeps_and_its_equation():
 def test_a_kernel_with_bias_or_another_width_has_no_such_step(kernel):
     with pytest.raises(ValueError, match="Exact: the kernel must be square and have no bias"):
         Exact(kernel)
+
+
+def test_the_reference_is_the_exact_solution():
+    def rate(t, u):
+        return u.like(u.values @ A.weight.T * 2 * t)  # e^{t²A}
+
+    torch.testing.assert_close(reference(rate, U, 1.0).values, exact(A), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on the way to infinity
+def test_a_reference_that_blows_up_says_so():
+    with pytest.raises(RuntimeError, match="reference: "):
+        reference(lambda t, u: u.like(u.values.abs() * u.values.abs() * 100), U, 10.0)

@@ -120,3 +120,19 @@ def test_only_overwriting_may_change_the_argument_and_the_result_is_the_same(S):
     expected = project(S, v)
     assert torch.equal(v, normal(2, 3, FEATURES))
     assert torch.equal(S.overwrite(Field(v.clone())).values, expected)
+
+
+@given(SEEDS, MEANS, SIZES)
+def test_the_tangent_projection_is_the_derivative_of_the_projection(seed, sigma1, sigma2):
+    onto = MeanVariance(sigma1, sigma2)
+    u = onto(Field(normal(1, 2, 6, seed=seed)))
+    rate = normal(1, 2, 6, seed=seed + 1)
+    _, derivative = torch.autograd.functional.jvp(lambda v: project(onto, v), u.values, rate)
+    # σ₂ appears squared below a difference of means: its roundings grow with |σ₁| / σ₂, at most 30 here
+    assert relative_error(onto.tangent(u, Field(rate)).values, derivative) <= 1000 * EPS * (1 + abs(sigma1) / sigma2)
+
+
+def test_a_sphere_of_functions_has_no_such_tangent():
+    u = Field(normal(1, 2, 6))
+    with pytest.raises(ValueError, match="by numbers"):
+        MeanVariance(0.0, torch.ones(6)).tangent(u, u)

@@ -15,6 +15,7 @@ from ctlib.recovery.parts import RecoveryError, layer_norm, require, require_kno
 from ctlib.recovery.recovered import Recovered
 from ctlib.recovery.torch_encoder import (
     PARTS,
+    SOURCE,
     STACK,
     Mask,
     Measure,
@@ -23,20 +24,24 @@ from ctlib.recovery.torch_encoder import (
     batch_first,
     detect_causal,
     feed_forward,
+    field,
+    post_norm_witnesses,
     shown_in,
     stack_steps,
     time_step,
 )
-from ctlib.splitting import Parallel, Sequential
+from ctlib.splitting import Sequential
 from ctlib.substeps import Explicit, Project, Replace
+from ctlib.transformer import post_norm_step, pre_norm_step
 
 LAYER = "torch.nn.modules.transformer.TransformerDecoderLayer"
 STACK_OF_DECODERS = "torch.nn.modules.transformer.TransformerDecoder"
 WHOLE = "torch.nn.modules.transformer.Transformer"
+TARGET = ("tgt", "tgt_mask", "tgt_key_padding_mask")
 
 
 def decoder_step(layer: nn.TransformerDecoderLayer, path: str = "", label: int | None = None) -> Sequential:
-    """One decoder layer as one time step: an encoder step with the cross-attention A_m in its middle.
+    """One decoder layer as one time step: self-attention, then an encoder step with the cross-attention A_m.
 
     Post-norm, in M = 8 substeps:
 
@@ -46,49 +51,23 @@ def decoder_step(layer: nn.TransformerDecoderLayer, path: str = "", label: int |
     Pre-norm, in M = 3, with each projection inside its operator.
     """
     shown = shown_in(path)
-    own, cross, network = (
-        attention(layer.self_attn),
+    own, first = attention(layer.self_attn), layer_norm(layer.norm1)
+    rest = (
         attention(layer.multihead_attn, reads=Given()),
+        layer_norm(layer.norm2),
         feed_forward(layer),
+        layer_norm(layer.norm3),
     )
-    first, second, third = (layer_norm(norm) for norm in (layer.norm1, layer.norm2, layer.norm3))
     if layer.norm_first:
-        return Sequential(
-            Explicit(own @ first, witness=shown("norm2", "in")),
-            Explicit(cross @ second, witness=shown("norm3", "in")),
-            Explicit(network.operator() @ third, witness=shown("", "out")),
-            label=label,
-        )
+        encoder_step = pre_norm_step(*rest, witnesses=(shown("norm3", "in"), shown("", "out")))
+        return Sequential(Explicit(own @ first, witness=shown("norm2", "in")), *encoder_step.maps, label=label)
+    witnesses = post_norm_witnesses(shown, "norm2", "norm3")
     return Sequential(
         Explicit(own, witness=shown("norm1", "in")),
         Project(first, witness=shown("norm1", "out")),
-        Explicit(cross, witness=shown("norm2", "in")),
-        Project(second, witness=shown("norm2", "out")),
-        Parallel(
-            Sequential(),
-            Sequential(
-                Replace(network.W1, network.closing, witness=shown("linear2", "in")),
-                Replace(network.W2, witness=shown("linear2", "out")),
-            ),
-            weights=(1, 1),
-            witness=shown("norm3", "in"),
-        ),
-        Project(third, witness=shown("norm3", "out")),
+        *post_norm_step(*rest, witnesses=witnesses).maps,
         label=label,
     )
-
-
-def _target(
-    attn: nn.MultiheadAttention,
-    tgt: Tensor,
-    memory: Field,
-    masks: tuple[Mask | None, Mask | None],
-    causal: bool,
-) -> Field:
-    """The field at the start of a decoder, beside the memory that it reads."""
-    u, tokens_first = batch_first("tgt", tgt, attn)
-    grid = Measure(attn.num_heads, u, u, tgt.dim() == 3).grid(("tgt_mask", "tgt_key_padding_mask"), *masks, causal)
-    return Field(u, grid, tokens_first, given=memory)
 
 
 def _memory(
@@ -123,7 +102,7 @@ def _recover(model: nn.Module, attn: nn.MultiheadAttention, scheme: Sequential, 
     ) -> Field:
         m = _memory(attn, tgt, memory, (memory_mask, memory_key_padding_mask), memory_is_causal)
         causal = detect_causal(tgt_mask, tgt_is_causal) if detects else bool(tgt_is_causal)
-        return _target(attn, tgt, m, (tgt_mask, tgt_key_padding_mask), causal)
+        return field(attn, TARGET, tgt, (tgt_mask, tgt_key_padding_mask), causal, given=m)
 
     def write(u: Field, tgt: Tensor, *_, **__) -> Tensor:
         return as_given(u, tgt)
@@ -183,14 +162,11 @@ def recover_transformer(model: nn.Transformer) -> Recovered:
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Field:
-        f, tokens_first = batch_first("src", src, own)
-        names = "src_mask", "src_key_padding_mask"
-        causal = detect_causal(src_mask, src_is_causal)
-        grid = Measure(own.num_heads, f, f, src.dim() == 3).grid(names, src_mask, src_key_padding_mask, causal)
         memory = _memory(cross, tgt, src, (memory_mask, memory_key_padding_mask), memory_is_causal)
         causal = detect_causal(tgt_mask, tgt_is_causal)
-        waiting = _target(cross, tgt, memory, (tgt_mask, tgt_key_padding_mask), causal)
-        return Field(f, grid, tokens_first, given=waiting)
+        waiting = field(cross, TARGET, tgt, (tgt_mask, tgt_key_padding_mask), causal, given=memory)
+        causal = detect_causal(src_mask, src_is_causal)
+        return field(own, SOURCE, src, (src_mask, src_key_padding_mask), causal, given=waiting)
 
     def write(u: Field, src: Tensor, tgt: Tensor, *_, **__) -> Tensor:
         return as_given(u, tgt)

@@ -28,12 +28,13 @@ from ctlib.recovery.parts import (
 from ctlib.recovery.recovered import Recovered
 from ctlib.splitting import Sequential
 from ctlib.substeps import Project, Witness
-from ctlib.transformer import FeedForward, post_norm_step, pre_norm_step
+from ctlib.transformer import FeedForward, PostNormWitnesses, post_norm_step, pre_norm_step
 
 Mask = Bool[Tensor, "..."] | Float[Tensor, "..."]
 
 LAYER = "torch.nn.modules.transformer.TransformerEncoderLayer"
 STACK = "torch.nn.modules.transformer.TransformerEncoder"
+SOURCE = ("src", "src_mask", "src_key_padding_mask")
 PARTS = ACTIVATIONS | {
     "torch.nn.modules.activation.MultiheadAttention",
     "torch.nn.modules.container.ModuleList",
@@ -55,8 +56,9 @@ class PackedAttention(Attention):
         """The `count` transforms of u that lie in these rows of the packed weight, each (batch, heads, N, d_k)."""
         W, b = self.Q.weight[rows], None if self.Q.bias is None else self.Q.bias[rows]
         packed = F.linear(u.values.transpose(0, 1), W, b)  # (N, batch, count · features)
-        packed = packed.unflatten(-1, (count, -1)).movedim(-2, 0).contiguous()  # at another alignment sums may round
-        return [t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in packed]  # otherwise
+        packed = packed.unflatten(-1, (count, -1)).movedim(-2, 0)
+        packed = packed.contiguous()  # sums may round otherwise at another alignment
+        return [t.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3) for t in packed]
 
     def __call__(self, u: Field) -> Field:
         m = self.read(u)
@@ -95,6 +97,12 @@ def shown_in(path: str) -> Callable[[str, str], Witness]:
     return lambda module, side: Witness(".".join(filter(None, (path, module))), side)
 
 
+def post_norm_witnesses(shown: Callable[[str, str], Witness], first: str, second: str) -> PostNormWitnesses:
+    """Where a layer shows the six states of a post-norm step, by the names of the two normalisations."""
+    modules = (first, first, "linear2", "linear2", second, second)
+    return tuple(shown(module, side) for module, side in zip(modules, ("in", "out") * 3))
+
+
 def time_step(layer: nn.TransformerEncoderLayer, path: str = "", label: int | None = None) -> Sequential:
     """One encoder layer as one time step; `path` is where the layer stands in the network that shows its states."""
 
@@ -107,15 +115,7 @@ def time_step(layer: nn.TransformerEncoderLayer, path: str = "", label: int | No
     )
     if layer.norm_first:
         return pre_norm_step(*blocks, witnesses=(shown("norm2", "in"), shown("", "out")), label=label)
-    witnesses = (
-        shown("norm1", "in"),
-        shown("norm1", "out"),
-        shown("linear2", "in"),
-        shown("linear2", "out"),
-        shown("norm2", "in"),
-        shown("norm2", "out"),
-    )
-    return post_norm_step(*blocks, witnesses=witnesses, label=label)
+    return post_norm_step(*blocks, witnesses=post_norm_witnesses(shown, "norm1", "norm2"), label=label)
 
 
 def recover_layer(layer: nn.TransformerEncoderLayer) -> Recovered:
@@ -129,10 +129,7 @@ def recover_layer(layer: nn.TransformerEncoderLayer) -> Recovered:
         src_key_padding_mask: Mask | None = None,
         is_causal: bool = False,
     ) -> Field:
-        u, tokens_first = batch_first("src", src, attn)
-        measure = Measure(attn.num_heads, u, u, src.dim() == 3)
-        names = "src_mask", "src_key_padding_mask"
-        return Field(u, measure.grid(names, src_mask, src_key_padding_mask, is_causal), tokens_first)
+        return field(attn, SOURCE, src, (src_mask, src_key_padding_mask), is_causal)
 
     def write(u: Field, src: Tensor, *_, **__) -> Tensor:
         return as_given(u, src)
@@ -165,10 +162,8 @@ def recover_stack(stack: nn.TransformerEncoder) -> Recovered:
         src_key_padding_mask: Mask | None = None,
         is_causal: bool | None = None,
     ) -> Field:
-        u, tokens_first = batch_first("src", src, attn)
-        measure, names = Measure(attn.num_heads, u, u, src.dim() == 3), ("mask", "src_key_padding_mask")
-        grid = measure.grid(names, mask, src_key_padding_mask, detect_causal(mask, is_causal))
-        return Field(u, grid, tokens_first)
+        names = ("src", "mask", "src_key_padding_mask")
+        return field(attn, names, src, (mask, src_key_padding_mask), detect_causal(mask, is_causal))
 
     def write(u: Field, src: Tensor, *_, **__) -> Tensor:
         return as_given(u, src)
@@ -184,6 +179,20 @@ def detect_causal(mask: Mask | None, told: bool | None) -> bool:
         return False
     causal = torch.full_like(mask, -torch.inf, dtype=mask.dtype if mask.is_floating_point() else torch.float).triu(1)
     return bool((mask == causal.to(mask.dtype)).all())
+
+
+def field(
+    attn: nn.MultiheadAttention,
+    names: tuple[str, str, str],
+    x: Tensor,
+    masks: tuple[Mask | None, Mask | None],
+    is_causal: bool,
+    given: Field | None = None,
+) -> Field:
+    """The field that an argument of torch's layers and its two masks describe; `names` are what the call names them."""
+    u, tokens_first = batch_first(names[0], x, attn)
+    grid = Measure(attn.num_heads, u, u, x.dim() == 3).grid(names[1:], *masks, is_causal)
+    return Field(u, grid, tokens_first, given)
 
 
 def batch_first(
