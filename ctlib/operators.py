@@ -7,12 +7,17 @@ that holds tensors; where it was made from a network, those are the network's ow
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from ctlib.field import Field
+from ctlib.field import Field, Grid
+
+if TYPE_CHECKING:
+    from ctlib.positions import Relative, Rotary
 
 
 class Map:
@@ -39,6 +44,10 @@ class Map:
 
     def tex(self, u: str) -> str:
         raise NotImplementedError
+
+    def definitions(self) -> list[str]:
+        """What the symbols in `tex` stand for, where they need saying: lines of LaTeX."""
+        return []
 
     def __matmul__(self, inner: Map) -> Map:
         return Compose(self, inner)
@@ -118,6 +127,47 @@ class Pointwise(Map):
         return rf"\mathrm{{{self.name}}}\bigl({u}\bigr)"
 
 
+class Product(Map):
+    """A[u] · B[u] at every (x, y): a gate A that lets B pass."""
+
+    makes_new_values = True
+
+    def __init__(self, gate: Map, passed: Map):
+        self.gate, self.passed = gate, passed
+
+    def __call__(self, u: Field) -> Field:
+        return u.like(self.gate(u).values * self.passed(u).values)
+
+    def __str__(self) -> str:
+        return f"({self.gate}) · ({self.passed})"
+
+    def tex(self, u: str) -> str:
+        return rf"{self.gate.tex(u)}\,\bigl({self.passed.tex(u)}\bigr)"
+
+
+class Diagonal(Map):
+    """(Λu)(x, y) = λ(y) u(x, y), such as the learned step sizes that LayerScale puts before every rate.
+
+    Arguments:
+        factor: λ, a function of y.
+        symbol: its name in LaTeX.
+    """
+
+    makes_new_values = True
+
+    def __init__(self, factor: Float[Tensor, " features"], symbol: str = r"\lambda"):
+        self.factor, self.symbol = factor, symbol
+
+    def __call__(self, u: Field) -> Field:
+        return u.like(u.values * self.factor)
+
+    def __str__(self) -> str:
+        return self.symbol.replace(r"\lambda", "λ")
+
+    def tex(self, u: str) -> str:
+        return rf"{self.symbol}\,\bigl({u}\bigr)" if _is_sum(u) else rf"{self.symbol}\,{u}"
+
+
 class Attention(Map):
     """Attention, a non-local integral operator whose kernel γ depends on the field:
 
@@ -135,14 +185,32 @@ class Attention(Map):
         scale: the factor of the scores, 1/√d_k unless given (a network may have rounded it another way).
         reads: the field m[u] that K and V are transforms of, and over whose domain and measure the integral runs; u
             itself unless given.  `Given()` makes this the cross-attention of a decoder.
+        shared_heads: the number of heads that K and V have, where neighbouring heads of Q share one: K and V are then
+            constant in part of h.  As many as `heads` unless given.
+        causal: the measure is restricted to x̃ ≤ x here, whatever the grid says.
+        rotary: a rotation of Q and K by the positions of their nodes; see `ctlib.positions.Rotary`.
+        offset: b(x, x̃, h), added to the scores; see `ctlib.positions.Relative`.
 
     The place in the paper: γ and its scale, (23) in v2 as reported; the discrete form (37); heads in §5.
     """
 
     def __init__(
-        self, Q: Map, K: Map, V: Map, O: Map, heads: int, scale: float | None = None, reads: Map | None = None
+        self,
+        Q: Map,
+        K: Map,
+        V: Map,
+        O: Map,
+        heads: int,
+        scale: float | None = None,
+        reads: Map | None = None,
+        shared_heads: int | None = None,
+        causal: bool = False,
+        rotary: Rotary | None = None,
+        offset: Relative | None = None,
     ):
         self.Q, self.K, self.V, self.O, self.heads, self.scale, self.reads = Q, K, V, O, heads, scale, reads
+        self.shared_heads = shared_heads or heads
+        self.causal, self.rotary, self.offset = causal, rotary, offset
 
     def read(self, u: Field) -> Field:
         """The field over whose domain attention integrates."""
@@ -150,32 +218,75 @@ class Attention(Map):
 
     def __call__(self, u: Field) -> Field:
         m = self.read(u)
+        Q, K, V = self.Q(u), self.K(m), self.V(m)
         q, k, v = (
-            T(w).values.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for T, w in ((self.Q, u), (self.K, m), (self.V, m))
+            T.values.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for T, heads in ((Q, self.heads), (K, self.shared_heads), (V, self.shared_heads))
         )
-        mask, causal = m.grid.log_weight, m.grid.causal
-        z = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=self.scale)  # (batch, heads, N, d_k)
-        return self.O(u.like(z.transpose(1, 2).flatten(2)))
+        if self.rotary is not None:
+            q, k = self.rotary(q, Q.grid), self.rotary(k, K.grid)
+        log_measure = self._log_measure(Q.grid, K.grid, q.dtype)
+        z = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            log_measure,
+            is_causal=log_measure is None and (self.causal or K.grid.causal),
+            scale=self.scale,
+            enable_gqa=self.shared_heads != self.heads,
+        )  # (batch, heads, N, d_k)
+        return self.O(u.like(z.transpose(1, 2).flatten(2), Q.grid))
+
+    def _log_measure(self, x: Grid, read: Grid, dtype: torch.dtype) -> Float[Tensor, "..."] | None:
+        """What is added to the scores: the logarithm of the measure and b.
+
+        None where there is neither, and where the fused kernel restricts the measure to x̃ ≤ x by itself.
+        """
+        if self.offset is None:
+            if read.log_weight is None or not self.causal:
+                return read.log_weight
+            return read.once(("causal", dtype), lambda: _looking_back(read.log_weight))
+        b = self.offset(x, read, dtype)
+        if read.log_weight is not None:
+            b = b + read.log_weight
+        return _looking_back(b) if self.causal or read.causal else b
 
     def __str__(self) -> str:
-        reads = "" if self.reads is None else f", reads {self.reads}"
-        return f"A ({self.heads} head{'s' * (self.heads > 1)}{reads})"
+        told = [f"{self.heads} head{'s' * (self.heads > 1)}"]
+        told += [f"K and V of {self.shared_heads}"] * (self.shared_heads != self.heads)
+        told += ["x̃ ≤ x"] * self.causal
+        told += [str(part) for part in (self.rotary, self.offset) if part is not None]
+        told += [] if self.reads is None else [f"reads {self.reads}"]
+        return f"A ({', '.join(told)})"
 
     def tex(self, u: str) -> str:
-        m, domain = (u, "x") if self.reads is None else (self.reads.tex(u), self.reads.tex(u))
+        m = u if self.reads is None else self.reads.tex(u)
         both = u if self.reads is None else f"{u},{m}"
-        return rf"\int_{{\Omega_h}}\bigl\langle\gamma(\cdot\,;{both}),V[{m}]\bigr\rangle_{{\Omega_{{{domain}}}}}dh"
+        domain = rf"\Omega_{{{'x' if self.reads is None else m}}}" + (r"\cap\{\tilde x\le x\}" if self.causal else "")
+        return rf"\int_{{\Omega_h}}\bigl\langle\gamma(\cdot\,;{both}),V[{m}]\bigr\rangle_{{{domain}}}dh"
 
     def definitions(self) -> list[str]:
         """What γ and V in `tex` stand for."""
         both, m = ("w", "w") if self.reads is None else ("w,m", "m")
+        q, k = r"Q[w](x,\cdot)", rf"K[{m}](\tilde x,\cdot)"
+        if self.rotary is not None:
+            q, k = rf"R_x{q}", rf"R_{{\tilde x}}{k}"
+        scale = "" if self.scale == 1 else r"/\sqrt{d_k}"
+        offset = "" if self.offset is None else self.offset.tex()
+        score = rf"\langle {q},{k}\rangle{scale}{offset}"
         return [
             rf"\gamma(x,\tilde x;{both})=\operatorname{{softmax}}_{{\tilde x}}\,"
-            rf"\langle Q[w](x,\cdot),K[{m}](\tilde x,\cdot)\rangle/\sqrt{{d_k}}",
-            *(f"{name}[w]={T.tex('w')}" for name, T in (("Q", self.Q), ("K", self.K))),
+            + (rf"\bigl({score}\bigr)" if offset else score),
+            *(f"{name}[{w}]={T.tex(w)}" for name, T, w in (("Q", self.Q, "w"), ("K", self.K, "w"))),
             f"V[w]={(self.O @ self.V).tex('w')}",
         ]
+
+
+def _looking_back(scores: Float[Tensor, "... nodes read"]) -> Float[Tensor, "... nodes read"]:
+    """Scores with −∞ wherever x̃ comes after x."""
+    n, read = scores.shape[-2:]
+    later = torch.ones(max(n, read), read, dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill(later if n == 1 else later[:n], -torch.inf)
 
 
 class Given(Map):
@@ -247,3 +358,14 @@ class Between(Map):
 
     def tex(self, u: str) -> str:
         return self.kernel.tex(u)
+
+
+def _is_sum(tex: str) -> bool:
+    """Whether an expression in LaTeX has a sum at its outermost level, and so needs brackets before a factor."""
+    depth = 0
+    for i, c in enumerate(tex):
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(c, 0)
+        depth += 1 if tex.startswith(r"\langle", i) else -1 if tex.startswith(r"\rangle", i) else 0
+        if depth == 0 and c in "+-":
+            return True
+    return False

@@ -6,6 +6,8 @@ The nearest point u of v satisfies v − u ∈ N_S(u).
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -83,6 +85,47 @@ class MeanVariance(Set):
 
     def __str__(self) -> str:
         return "S₁" + (f" (ε = {self.eps:.3g})" if self.eps else "")
+
+
+class RootMeanSquare(Set):
+    """S₃(σ₂), a sphere: at every x, u / σ₂ has mean square 1 over Ω_y.  Its projection is RMSNorm:
+
+        P(v) = v / √(q + ε) · σ₂,    q = mean of v² over Ω_y
+
+    With σ₂ = 1 and ε = 0 it is the nearest point of the sphere.  The mean of v is kept in the proportion of its size:
+    S₃ is another set than S₁, not another formula for it.  For v = 0 and ε = 0 the result is not a number.
+
+    Arguments:
+        sigma2: σ₂, the gain, a function of y.
+        eps: ε ≥ 0, added to the mean square of v.
+        in_float32: what is computed in float32 whatever the dtype of u, as trained networks do: the "state" and all
+            that follows from it, the "norm" 1/√(q + ε) alone, or nothing.
+
+    Zhang and Sennrich, Root mean square layer normalization, 2019.
+    """
+
+    symbol = "S_3"
+
+    def __init__(
+        self,
+        sigma2: Float[Tensor, " features"],
+        eps: float = 0.0,
+        in_float32: Literal["state", "norm"] | None = None,
+    ):
+        self.sigma2, self.eps, self.in_float32 = sigma2, eps, in_float32
+
+    def __call__(self, u: Field) -> Field:
+        v = u.values
+        w = v if self.in_float32 is None else v.to(torch.float32)
+        norm = torch.rsqrt(w.pow(2).mean(-1, keepdim=True) + self.eps)
+        z = (w if self.in_float32 == "state" else v) * norm
+        return u.like(self.sigma2 * z.to(v.dtype))
+
+    def definitions(self) -> list[str]:
+        return [r"S_3=\{w:\ \langle w^2/\sigma_2^2\rangle_{\Omega_y}/|\Omega_y|=1\text{ at every }x\}"]
+
+    def __str__(self) -> str:
+        return "S₃" + (f" (ε = {self.eps:.3g})" if self.eps else "")
 
 
 class Nonnegative(Set):

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from ctlib.field import Field
-from ctlib.operators import Attention, Map
+from ctlib.operators import Map
 from ctlib.substeps import Substep, Witness, factor
 
 State = TypeVar("State")
@@ -65,6 +65,7 @@ class Scheme(Map):
 
         Explicit steps and projections contribute terms to u_t; what a time step follows in parts is added up.  A
         substep that replaces the state is a jump u⁺ = …; what comes before the first time step says how u starts.
+        Where nothing follows a time step there is no such equation, and the fractional steps are written instead.
         """
         lines: dict[str, None] = {}
         terms: dict[str, None] = {}
@@ -100,8 +101,9 @@ class Scheme(Map):
 
         go(self, True)
         close_equation()
-        attentions = [d for n in nodes(self) if isinstance(n, Attention) for d in n.definitions()]
-        where = [f"&{d}" for d in dict.fromkeys(attentions)]
+        if not any(line.startswith("u_t") for line in lines):
+            lines = dict.fromkeys(line.replace(" = ", " &= ", 1) for line in self.substeps())
+        where = dict.fromkeys(f"&{d}" for n in nodes(self) for d in n.definitions())
         return r"\begin{aligned} " + r" \\ ".join([*lines, *where]) + r" \end{aligned}"
 
 

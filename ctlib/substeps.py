@@ -21,12 +21,14 @@ from ctlib.sets import Set
 class Witness(NamedTuple):
     """Where a network itself shows a fractional state: the input ("in") or output ("out") of one of its modules.
 
-    `scale`: the state is `scale` times what the module shows.
+    `scale`: the state is `scale` times what the module shows.  `turn`: which call of the module shows it, counted from
+    0, where layers share their parameters.
     """
 
     module: str
     side: str
     scale: float = 1.0
+    turn: int = 0
 
 
 class Substep(Map):

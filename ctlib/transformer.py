@@ -8,28 +8,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctlib.operators import Between, Extend, Map
-from ctlib.sets import MeanVariance, Nonnegative
+from ctlib.operators import Between, Extend, Map, Product
+from ctlib.sets import MeanVariance, Nonnegative, Set
 from ctlib.splitting import Parallel, Sequential
 from ctlib.substeps import Explicit, Project, Replace, Witness
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """The feed-forward network ⟨W₂, P(⟨W₁, u⟩ + b₁)⟩ + b₂.
+    """The feed-forward network ⟨W₂, P(⟨W₁, u⟩ + b₁)⟩ + b₂, or gated, ⟨W₂, P(⟨W_g, u⟩ + b_g) · (⟨W₁, u⟩ + b₁)⟩ + b₂.
 
     Arguments:
         W1, W2: the two kernels; biases included.
         closing: P, the projection on S₂ for ReLU, or another activation.
+        gate: W_g, for a gated network (SwiGLU with P = SiLU; Shazeer, GLU variants improve Transformer, 2020).
     """
 
     W1: Map
     closing: Map
     W2: Map
+    gate: Map | None = None
 
     def operator(self) -> Map:
         """The network as one operator F."""
-        return self.W2 @ self.closing @ self.W1
+        if self.gate is None:
+            return self.W2 @ self.closing @ self.W1
+        return self.W2 @ Product(self.closing @ self.gate, self.W1)
 
 
 #: Where a network shows the six states of a post-norm step, in order.
@@ -74,9 +78,9 @@ def post_norm_step(
 
 def pre_norm_step(
     attention: Map,
-    first: MeanVariance,
-    network: FeedForward,
-    second: MeanVariance,
+    first: Set,
+    network: Map,
+    second: Set,
     witnesses: tuple[Witness | None, Witness | None] = (None, None),
     label: int | str | None = None,
 ) -> Sequential:
@@ -86,7 +90,7 @@ def pre_norm_step(
     """
     return Sequential(
         Explicit(attention @ first, witness=witnesses[0]),
-        Explicit(network.operator() @ second, witness=witnesses[1]),
+        Explicit(network @ second, witness=witnesses[1]),
         label=label,
     )
 

@@ -1,6 +1,7 @@
-"""`transformers.BertModel`, the encoder of Devlin et al.: post-norm, GELU, and a normalised sum of embeddings to start.
+"""`transformers.BertModel`, the encoder of Devlin et al., and `transformers.AlbertModel`, the same with shared layers.
 
-The reference is its `sdpa` path.
+Both are post-norm, with a normalised sum of embeddings to start.  Where BERT has a θ of its own for every layer, ALBERT
+has one for all of them: its equation is autonomous.
 """
 
 from __future__ import annotations
@@ -11,26 +12,38 @@ from torch import Tensor, nn
 
 from ctlib.field import Field, Grid
 from ctlib.operators import Attention
-from ctlib.recovery.parts import ACTIVATIONS, RecoveryError, activation, kernel, layer_norm, require, require_known
+from ctlib.recovery.huggingface import (
+    TORCH_PARTS,
+    embedded,
+    last_hidden_state,
+    log_weight,
+    parts,
+    require_positions,
+    require_sdpa,
+    require_whole,
+    values,
+)
+from ctlib.recovery.parts import activation, kernel, layer_norm, require, require_known
 from ctlib.recovery.recovered import Recovered
 from ctlib.splitting import Sequential
-from ctlib.substeps import Project, Witness
+from ctlib.substeps import Project, Replace, Witness
 from ctlib.transformer import FeedForward, post_norm_step
 
-_BERT = "transformers.models.bert.modeling_bert."
-MODEL = _BERT + "BertModel"
-PARTS = (
-    ACTIVATIONS
-    | {"torch.nn.modules.container.ModuleList"}
-    | {f"torch.nn.modules.{part}" for part in ("dropout.Dropout", "linear.Linear", "normalization.LayerNorm")}
-    | {"torch.nn.modules.sparse.Embedding", "torch.nn.modules.activation.Tanh"}
-    | {_BERT + "Bert" + part for part in ("Model", "Embeddings", "Encoder", "Layer", "Attention", "SelfAttention")}
-    | {_BERT + "Bert" + part for part in ("SelfOutput", "Intermediate", "Output", "Pooler")}
+_BERT, _ALBERT = "bert.modeling_bert", "albert.modeling_albert"
+(BERT,) = parts(_BERT, "BertModel")
+(ALBERT,) = parts(_ALBERT, "AlbertModel")
+BERT_PARTS = TORCH_PARTS | parts(
+    _BERT,
+    "BertModel BertEmbeddings BertEncoder BertLayer BertAttention BertSelfAttention BertSelfOutput BertIntermediate "
+    "BertOutput BertPooler",
+)
+ALBERT_PARTS = TORCH_PARTS | parts(
+    _ALBERT, "AlbertModel AlbertEmbeddings AlbertTransformer AlbertLayerGroup AlbertLayer AlbertAttention"
 )
 
 
-def time_step(layer: nn.Module, n: int) -> Sequential:
-    """Layer n as time step n."""
+def bert_step(layer: nn.Module, n: int) -> Sequential:
+    """Layer n of BERT as time step n."""
     path = f"encoder.layer.{n}."
     a, output = layer.attention.self, layer.attention.output
     attention = Attention(
@@ -58,21 +71,63 @@ def time_step(layer: nn.Module, n: int) -> Sequential:
     return post_norm_step(attention, first, network, second, witnesses, label=n)
 
 
+def albert_step(layer: nn.Module, path: str, n: int, turn: int) -> Sequential:
+    """A layer of ALBERT as time step n; it is the layer's `turn`-th."""
+    a = layer.attention
+    attention = Attention(
+        kernel(a.query, "W^Q"),
+        kernel(a.key, "W^K"),
+        kernel(a.value, "W^V"),
+        kernel(a.dense, "W^O"),
+        a.num_attention_heads,
+        scale=a.scaling,
+    )
+    network = FeedForward(kernel(layer.ffn, "W_1"), activation(layer, "activation"), kernel(layer.ffn_output, "W_2"))
+    modules = ("attention.LayerNorm",) * 2 + ("ffn_output",) * 2 + ("full_layer_layer_norm",) * 2
+    witnesses = tuple(Witness(path + module, side, turn=turn) for module, side in zip(modules, ("in", "out") * 3))
+    return post_norm_step(
+        attention, layer_norm(a.LayerNorm), network, layer_norm(layer.full_layer_layer_norm), witnesses, label=n
+    )
+
+
 def recover_bert(model: nn.Module) -> Recovered:
     """BertModel as an encoder; the scheme stands for its `last_hidden_state`."""
-    require_known(model, PARTS)
-    config, embeddings = model.config, model.embeddings
+    require_known(model, BERT_PARTS)
     require(
-        not config.is_decoder, model, "config.is_decoder", "only the encoder is known: no cache, no cross-attention."
+        not model.config.is_decoder,
+        model,
+        "config.is_decoder",
+        "only the encoder is known: no cache, no cross-attention.",
     )
-    sdpa = config._attn_implementation == "sdpa"
-    told = f"{config._attn_implementation!r}; call model.set_attn_implementation('sdpa') first."
-    require(sdpa, model, "config._attn_implementation", told)
-    chunk = config.chunk_size_feed_forward
-    told = f"{chunk}; in chunks, the states are never there as a whole. Set it to 0 before building the model."
-    require(chunk == 0, model, "config.chunk_size_feed_forward", told)
-    start = Project(layer_norm(embeddings.LayerNorm), witness=Witness("embeddings.LayerNorm", "out"))
-    steps = [time_step(layer, n) for n, layer in enumerate(model.encoder.layer)]
+    steps = [bert_step(layer, n) for n, layer in enumerate(model.encoder.layer)]
+    return _recover(model, Sequential(_start(model), label="start"), steps)
+
+
+def recover_albert(model: nn.Module) -> Recovered:
+    """AlbertModel; the scheme stands for its `last_hidden_state`."""
+    require_known(model, ALBERT_PARTS)
+    encoder, config = model.encoder, model.config
+    steps = []
+    turns: dict[str, int] = {}
+    for i in range(config.num_hidden_layers):
+        group = int(i / (config.num_hidden_layers / config.num_hidden_groups))
+        for j, layer in enumerate(encoder.albert_layer_groups[group].albert_layers):
+            path = f"encoder.albert_layer_groups.{group}.albert_layers.{j}."
+            turns[path] = turns.get(path, -1) + 1
+            steps.append(albert_step(layer, path, len(steps), turns[path]))
+    into = Witness("encoder.embedding_hidden_mapping_in", "out")
+    start = (_start(model), Replace(kernel(encoder.embedding_hidden_mapping_in, "W"), witness=into))
+    return _recover(model, Sequential(*start, label="start"), steps)
+
+
+def _start(model: nn.Module) -> Project:
+    return Project(layer_norm(model.embeddings.LayerNorm), witness=Witness("embeddings.LayerNorm", "out"))
+
+
+def _recover(model: nn.Module, start: Sequential, steps: list[Sequential]) -> Recovered:
+    require_sdpa(model)
+    require_whole(model)
+    config, embeddings = model.config, model.embeddings
 
     def read(
         input_ids: Int[Tensor, "batch nodes"] | None = None,
@@ -81,46 +136,14 @@ def recover_bert(model: nn.Module) -> Recovered:
         position_ids: Int[Tensor, "#batch nodes"] | None = None,
         inputs_embeds: Float[Tensor, "batch nodes features"] | None = None,
     ) -> Field:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise RecoveryError("give exactly one of input_ids and inputs_embeds.")
-        words = embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        if words.dim() != 3:
-            raise RecoveryError(f"expected a batch of texts, but the embeddings have the shape {tuple(words.shape)}.")
+        words = embedded(embeddings.word_embeddings, input_ids, inputs_embeds)
         batch, n, _ = words.shape
         if position_ids is None:
-            if n > config.max_position_embeddings:
-                raise RecoveryError(f"{n} tokens, but the model knows {config.max_position_embeddings} positions.")
+            require_positions(n, config.max_position_embeddings)
             position_ids = embeddings.position_ids[:, :n]
         if token_type_ids is None:
             token_type_ids = torch.zeros((batch, n), dtype=torch.long, device=words.device)
         f = words + embeddings.token_type_embeddings(token_type_ids) + embeddings.position_embeddings(position_ids)
-        return Field(f, Grid((n,), _log_weight(attention_mask, batch, n, f.dtype)))
+        return Field(f, Grid((n,), log_weight(attention_mask, batch, n, f.dtype)))
 
-    def write(u: Field, *_, **__) -> Tensor:
-        return u.values
-
-    def run(*args, **kwargs) -> Tensor:
-        return model(*args, **kwargs).last_hidden_state
-
-    return Recovered(model, Sequential(Sequential(start, label="start"), *steps), read, write, run)
-
-
-def _log_weight(mask: Tensor | None, batch: int, n: int, dtype: torch.dtype) -> Tensor | None:
-    """log w of BERT's attention mask: nonzero keeps a token; four axes are passed on to the scores as they are."""
-    if mask is None:
-        return None
-    if mask.dim() == 4:
-        if mask.dtype not in (torch.bool, dtype):
-            raise RecoveryError(f"attention_mask: with four axes it must be boolean or {dtype}, got {mask.dtype}.")
-        if mask.shape[-1] != n or mask.shape[-2] not in (1, n):
-            raise RecoveryError(f"attention_mask: expected (batch, heads, {n}, {n}), got {tuple(mask.shape)}.")
-        keep = mask
-    elif tuple(mask.shape) == (batch, n):
-        keep = mask.to(torch.bool)[:, None, None, :]
-        if keep.all():
-            return None
-    else:
-        raise RecoveryError(f"attention_mask: expected the shape {(batch, n)}, got {tuple(mask.shape)}.")
-    if keep.dtype != torch.bool:
-        return keep
-    return torch.zeros(keep.shape, dtype=dtype, device=mask.device).masked_fill_(~keep, -torch.inf)
+    return Recovered(model, Sequential(start, *steps), read, values, last_hidden_state(model))

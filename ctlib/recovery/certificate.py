@@ -169,12 +169,16 @@ def _number(error: float) -> str:
 
 
 def _shown(seen: dict[Witness, Tensor], witness: Witness, u: Field) -> Tensor:
-    """The network's own state, in the layout of the field u."""
+    """The network's own state, in the layout of the field u; where it doesn't show the atoms, these are u's."""
     state = seen[witness._replace(scale=1.0)]
     if state.dim() == 2:
         state = state.unsqueeze(0)
+    elif state.dim() > 3:
+        state = state.flatten(2).transpose(1, 2)
     elif u.tokens_first:
         state = state.transpose(0, 1)
+    if state.shape[1] == len(u.grid) - u.grid.atoms:
+        state = torch.cat((u.values[:, : u.grid.atoms], state), dim=1)
     return state if witness.scale == 1 else state * witness.scale
 
 
@@ -182,8 +186,9 @@ def _recorder(witnesses: list[Witness], seen: dict[Witness, Tensor]) -> Callable
     """A hook that copies what a module shows; a module that acts several times shows one state each time."""
     turns = iter(witnesses)
 
-    def keep(module, inputs, output=None):
-        seen[next(turns)] = (inputs[0] if output is None else output).clone()
+    def keep(module, args, kwargs, output=None):
+        state = next(iter((*args, *kwargs.values()))) if output is None else output
+        seen[next(turns)] = (state[0] if isinstance(state, tuple) else state).clone()
 
     return keep
 
@@ -199,7 +204,7 @@ def _witnesses(model: nn.Module, scheme: Sequential, seen: dict[Witness, Tensor]
     handles = []
     for (module, side), witnesses in wanted.items():
         register = module.register_forward_pre_hook if side == "in" else module.register_forward_hook
-        handles.append(register(_recorder(witnesses, seen)))
+        handles.append(register(_recorder(witnesses, seen), with_kwargs=True))
     try:
         yield
     finally:

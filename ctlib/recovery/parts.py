@@ -73,6 +73,8 @@ POINTWISE = {
     "transformers.activations.GELUActivation": "GELU",
     "transformers.activations.NewGELUActivation": "GELU",
     "transformers.activations.GELUTanh": "GELU",
+    "transformers.activations.FastGELUActivation": "GELU",
+    "transformers.activations.QuickGELUActivation": "GELU",
     "transformers.activations.SiLUActivation": "SiLU",
 }
 #: The same, for functions.
@@ -100,23 +102,42 @@ def activation(owner: nn.Module, attribute: str) -> Map:
     return Pointwise(function, name)
 
 
-#: Attention that drops out when it is itself in training mode, whatever the Dropout inside it says.
-DROPPING_ATTENTION = {
-    "torch.nn.modules.activation.MultiheadAttention",
-    "transformers.models.bert.modeling_bert.BertSelfAttention",
+#: Parts that drop out when they are themselves in training mode, whatever a Dropout inside says; and by what attribute.
+DROPPING = {
+    "torch.nn.modules.activation.MultiheadAttention": "dropout",
+    "transformers.models.bert.modeling_bert.BertSelfAttention": "dropout",
+    "transformers.models.albert.modeling_albert.AlbertAttention": "attention_dropout",
+    "transformers.models.gpt2.modeling_gpt2.GPT2Attention": "attn_dropout",
+    "transformers.models.llama.modeling_llama.LlamaAttention": "attention_dropout",
+    "transformers.models.vit.modeling_vit.ViTAttention": "attention_dropout",
+    "transformers.models.vivit.modeling_vivit.VivitAttention": "attention_dropout",
+    "transformers.models.dinov2.modeling_dinov2.Dinov2Attention": "attention_dropout",
+    "transformers.models.dinov2.modeling_dinov2.Dinov2DropPath": "drop_prob",
+    "transformers.models.swin.modeling_swin.SwinAttention": "attention_dropout",
+    "transformers.models.swin.modeling_swin.SwinDropPath": "drop_prob",
+    "transformers.models.cvt.modeling_cvt.CvtDropPath": "drop_prob",
+    "transformers.models.timesformer.modeling_timesformer.TimesformerDropPath": "drop_prob",
+    "transformers.models.t5.modeling_t5.T5Attention": "dropout",
+    **{f"torch.nn.modules.dropout.Dropout{kind}": "p" for kind in ("", "1d", "2d", "3d")},
 }
 
 
-def dropouts(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The parts that can drop something at random, with their paths."""
+def changing(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The parts that act otherwise in training than in evaluation, with their paths."""
     return [
         (path, part)
         for path, part in model.named_modules()
-        if isinstance(part, nn.Dropout) or class_name(part) in DROPPING_ATTENTION
+        if class_name(part) in DROPPING or isinstance(part, nn.BatchNorm2d)
     ]
 
 
-def drops(part: nn.Module) -> bool:
-    """Whether such a part would drop something if it were called now."""
-    p = part if isinstance(part, nn.Dropout) else part.dropout  # a number in torch, a Dropout in BERT
-    return part.training and (p.p if isinstance(p, nn.Dropout) else p) > 0
+def require_evaluation(model: nn.Module, path: str, part: nn.Module) -> None:
+    """Check that such a part would act as in evaluation if it were called now."""
+    if not part.training:
+        return
+    where = f"{type(model).__name__}.{path}"
+    if isinstance(part, nn.BatchNorm2d):
+        raise RecoveryError(f"{where} takes the statistics of the batch while training; call model.eval() first.")
+    rate = getattr(part, DROPPING[class_name(part)])
+    if (rate.p if isinstance(rate, nn.Dropout) else rate) > 0:
+        raise RecoveryError(f"{where} drops out at random while training; call model.eval() first.")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ctlib.field import Field
 from ctlib.recovery.certificate import Certificate, certify_scheme
-from ctlib.recovery.parts import RecoveryError, dropouts, drops
+from ctlib.recovery.parts import changing, require_evaluation
 from ctlib.splitting import Sequential
 
 
@@ -40,15 +40,13 @@ class Recovered:
         return self.write(self.scheme(self._start(*args, **kwargs)), *args, **kwargs)
 
     def _start(self, *args, **kwargs) -> Field:
-        for path, part in self._dropouts:
-            if drops(part):
-                where = f"{type(self.model).__name__}.{path}"
-                raise RecoveryError(f"{where} drops out at random while training; call model.eval() first.")
+        for path, part in self._changing:
+            require_evaluation(self.model, path, part)
         return self.read(*args, **kwargs)
 
     @cached_property
-    def _dropouts(self) -> list[tuple[str, nn.Module]]:
-        return dropouts(self.model)
+    def _changing(self) -> list[tuple[str, nn.Module]]:
+        return changing(self.model)
 
     def trajectory(self, *args, **kwargs) -> dict[str, Tensor]:
         """Every fractional state (batch, nodes, features) by name; "3+2/6" is two substeps of six into step 3."""

@@ -52,20 +52,17 @@ def decoder_step(layer: nn.TransformerDecoderLayer, path: str = "", label: int |
     """
     shown = shown_in(path)
     own, first = attention(layer.self_attn), layer_norm(layer.norm1)
-    rest = (
-        attention(layer.multihead_attn, reads=Given()),
-        layer_norm(layer.norm2),
-        feed_forward(layer),
-        layer_norm(layer.norm3),
-    )
+    cross, network = attention(layer.multihead_attn, reads=Given()), feed_forward(layer)
+    second, third = layer_norm(layer.norm2), layer_norm(layer.norm3)
     if layer.norm_first:
-        encoder_step = pre_norm_step(*rest, witnesses=(shown("norm3", "in"), shown("", "out")))
+        witnesses = shown("norm3", "in"), shown("", "out")
+        encoder_step = pre_norm_step(cross, second, network.operator(), third, witnesses)
         return Sequential(Explicit(own @ first, witness=shown("norm2", "in")), *encoder_step.maps, label=label)
     witnesses = post_norm_witnesses(shown, "norm2", "norm3")
     return Sequential(
         Explicit(own, witness=shown("norm1", "in")),
         Project(first, witness=shown("norm1", "out")),
-        *post_norm_step(*rest, witnesses=witnesses).maps,
+        *post_norm_step(cross, second, network, third, witnesses).maps,
         label=label,
     )
 

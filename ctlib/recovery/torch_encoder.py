@@ -107,15 +107,12 @@ def time_step(layer: nn.TransformerEncoderLayer, path: str = "", label: int | No
     """One encoder layer as one time step; `path` is where the layer stands in the network that shows its states."""
 
     shown = shown_in(path)
-    blocks = (
-        attention(layer.self_attn),
-        layer_norm(layer.norm1),
-        feed_forward(layer),
-        layer_norm(layer.norm2),
-    )
+    own, network = attention(layer.self_attn), feed_forward(layer)
+    first, second = layer_norm(layer.norm1), layer_norm(layer.norm2)
     if layer.norm_first:
-        return pre_norm_step(*blocks, witnesses=(shown("norm2", "in"), shown("", "out")), label=label)
-    return post_norm_step(*blocks, witnesses=post_norm_witnesses(shown, "norm1", "norm2"), label=label)
+        witnesses = shown("norm2", "in"), shown("", "out")
+        return pre_norm_step(own, first, network.operator(), second, witnesses, label)
+    return post_norm_step(own, first, network, second, post_norm_witnesses(shown, "norm1", "norm2"), label)
 
 
 def recover_layer(layer: nn.TransformerEncoderLayer) -> Recovered:
