@@ -67,7 +67,7 @@ class Scheme(Map):
         substep that replaces the state is a jump u⁺ = …; what comes before the first time step says how u starts.
         Where nothing follows a time step there is no such equation, and the fractional steps are written instead.
         """
-        lines: dict[str, None] = {}
+        lines: list[str] = []
         terms: dict[str, None] = {}
         step: dict[str, float] = {}  # the terms of the time step at hand, each with its coefficient
 
@@ -82,7 +82,7 @@ class Scheme(Map):
                 rates = [t for t in terms if t not in constraints]
                 right = "+".join(rates + constraints).replace("+-", "-")
                 relation = r"\in" if constraints else "="
-                lines[f"u_t &{relation} {right}"] = None
+                lines.append(f"u_t &{relation} {right}")
                 terms.clear()
 
         def go(m: Map, in_step: bool):
@@ -97,12 +97,12 @@ class Scheme(Map):
             else:
                 close_equation()
                 start = not lines
-                lines[rf"u(\cdot,0) &= {m.tex('f')}" if start else f"u^{{+}} &= {m.tex('u^{-}')}"] = None
+                lines.append(rf"u(\cdot,0) &= {m.tex('f')}" if start else f"u^{{+}} &= {m.tex('u^{-}')}")
 
         go(self, True)
         close_equation()
         if not any(line.startswith("u_t") for line in lines):
-            lines = dict.fromkeys(line.replace(" = ", " &= ", 1) for line in self.substeps())
+            lines = [line.replace(" = ", " &= ", 1) for line in self.substeps()]
         where = dict.fromkeys(f"&{d}" for n in nodes(self) for d in n.definitions())
         return r"\begin{aligned} " + r" \\ ".join([*lines, *where]) + r" \end{aligned}"
 

@@ -145,6 +145,12 @@ def test_a_unet_has_substeps_but_no_equation():
     assert r"\sup" in equation
 
 
+def test_an_equation_repeats_what_happens_twice():
+    """The last projection of the decoder is not lost because the encoder has one that prints alike."""
+    equation = recover(make("T5Model")).latex()
+    assert equation.count(r"u^{+} &= P_{S_3}") == 2
+
+
 def test_albert_is_autonomous():
     """The same θ in every layer: all time steps hold the same tensors."""
     steps = [m for m in recover(make("AlbertModel", num_hidden_layers=3)).scheme.maps if isinstance(m.label, int)]
