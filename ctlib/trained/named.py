@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ctlib.trained.networks import Reader, Trained, Viewer
@@ -41,8 +42,8 @@ def minilm(dtype: torch.dtype) -> Reader:
 #: The tokens of a chemical formula in SMILES, after Schwaller et al., Molecular Transformer, 2019.
 SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|\%[0-9]{2}|[0-9]"
 REACTIONS = (
-    "CC(=O)O.OCC>>CC(=O)OCC.O",  # acetic acid and ethanol give ethyl acetate and water
     "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F",
+    "C1COCCO1.CC(C)(C)OC(=O)CONC(=O)NCc1cccc2ccccc12.Cl>>O=C(O)CONC(=O)NCc1cccc2ccccc12",
 )
 
 
@@ -70,7 +71,14 @@ def rxnmapper(dtype: torch.dtype) -> Reader:
     model = without_weights(AlbertModel, config)
     fill(model, "rxnmapper", lambda path: weights.get(f"albert.{path}"), dtype)
     model.embeddings = _with_buffers(model.embeddings, type(model.embeddings)(config))
-    return Reader("rxnmapper", model.eval(), tokenizer, examples=REACTIONS)
+    last = {name.removeprefix("predictions."): w.to(dtype) for name, w in weights.items() if "predictions" in name}
+
+    def head(u: Tensor) -> Tensor:
+        v = F.gelu(F.linear(u, last["dense.weight"], last["dense.bias"]))
+        v = F.layer_norm(v, v.shape[-1:], last["LayerNorm.weight"], last["LayerNorm.bias"], config.layer_norm_eps)
+        return F.linear(v, last["decoder.weight"], last["bias"])
+
+    return Reader("rxnmapper", model.eval(), tokenizer, examples=REACTIONS, head=head)
 
 
 def dinov2(dtype: torch.dtype) -> Viewer:

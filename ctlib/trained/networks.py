@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Reader(Trained):
         takes: the names of what the model takes of them.
         examples: texts of the kind that it was trained on.
         twice: the model has a decoder, which is given the same texts.
+        head: from states to a score for every word, where the network was trained to guess hidden ones.
     """
 
     tokenizer: Tokenizer
@@ -50,6 +52,7 @@ class Reader(Trained):
         "A kitten dozes on the rug by the hearth.",
     )
     twice: bool = False
+    head: Callable[[Float[Tensor, "... features"]], Float[Tensor, "... words"]] | None = None
 
     def inputs(self, texts: list[str]) -> dict[str, Int[Tensor, "batch nodes"]]:
         """What the model takes for several texts, the shorter ones padded: `model(**inputs)`.
