@@ -27,6 +27,8 @@ class Map:
     `str` gives its name in one line.
     """
 
+    #: Where a network itself shows the result, if it does; see `ctlib.substeps.Witness`.
+    witness = None
     #: Whether the result shares no memory with the argument, so that the next map may overwrite it.
     makes_new_values = False
 

@@ -181,7 +181,8 @@ def recover_cvt(model: nn.Module, path: str = "") -> Recovered:
     def read(pixel_values: Float[Tensor, "batch colours rows columns"]) -> Field:
         return field_of_pixels(pixel_values, first)
 
-    return Recovered(model, Sequential(*stages), read, image_of, last_hidden_state(model))
+    # CvT writes its softmax and its products out.
+    return Recovered(model, Sequential(*stages), read, image_of, last_hidden_state(model), same_primitives=False)
 
 
 def recover_cvt_with_head(model: nn.Module) -> Recovered:
@@ -203,4 +204,4 @@ def recover_cvt_with_head(model: nn.Module) -> Recovered:
     def run(*args, **kwargs) -> Tensor:
         return model(*args, **kwargs).logits
 
-    return Recovered(model, Sequential(*body.scheme.maps, head), body.read, write, run)
+    return Recovered(model, Sequential(*body.scheme.maps, head), body.read, write, run, same_primitives=False)

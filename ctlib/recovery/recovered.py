@@ -26,6 +26,7 @@ class Recovered:
         read: from the network's arguments to the field at t = 0.
         write: from the field at t = T to what the network returns.
         run: the network's own answer, as a tensor, for `certify`.
+        same_primitives: whether the network calls the primitives that the scheme calls, so that they round alike.
 
     Calling it raises RecoveryError when the network drops out at random just then, or the input is of the wrong kind.
     """
@@ -35,6 +36,7 @@ class Recovered:
     read: Callable[..., Field]
     write: Callable[..., Tensor]
     run: Callable[..., Tensor]
+    same_primitives: bool = True
 
     def __call__(self, *args, **kwargs) -> Tensor:
         return self.write(self.scheme(self._start(*args, **kwargs)), *args, **kwargs)
@@ -73,4 +75,5 @@ class Recovered:
             start=self._start(*args, **kwargs),
             reference=lambda: self.run(*args, **kwargs),
             finish=lambda u: self.write(u, *args, **kwargs),
+            same_primitives=self.same_primitives,
         )

@@ -135,4 +135,5 @@ def recover_timesformer(model: nn.Module) -> Recovered:
         return Field(v, Grid((*space, times)))
 
     scheme = Sequential(start, *steps, Sequential(*end, label="end"))
-    return Recovered(model, scheme, read, values, last_hidden_state(model))
+    # TimeSformer writes its softmax and its products out.
+    return Recovered(model, scheme, read, values, last_hidden_state(model), same_primitives=False)
