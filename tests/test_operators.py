@@ -11,7 +11,7 @@ from networks import FEATURES, HEADS, TOKENS, normal
 from torch import nn
 
 from ctlib import Attention, Field, Grid, Kernel
-from ctlib.operators import Between, Extend, Pointwise
+from ctlib.operators import Between, Diagonal, Extend, Pointwise, Product
 from ctlib.recovery.certificate import relative_error
 
 EPS = torch.finfo(torch.float64).eps
@@ -133,3 +133,17 @@ def test_a_kernel_between_two_parts_feeds_only_its_target():
     rate = Between(K, y, z, FEATURES + 5)(u).values
     assert torch.equal(rate[..., z], K(Field(u.values[..., y])).values)
     assert not rate[..., y].any()
+
+
+def test_a_product_is_a_gate():
+    a, b, u = kernel(0), kernel(1), Field(normal(2, TOKENS, FEATURES))
+    gated = Product(Pointwise(F.silu, "SiLU") @ a, b)(u).values
+    both = torch.cat((a(u).values * b(u).values, a(u).values), -1)
+    assert torch.allclose(gated, F.glu(both), rtol=0, atol=1e-14)
+
+
+def test_a_diagonal_multiplies_every_feature():
+    factor, u = normal(FEATURES), Field(normal(2, TOKENS, FEATURES))
+    assert torch.equal(Diagonal(factor)(u).values, u.values * factor)
+    assert Diagonal(factor).tex("a+b") == r"\lambda\,\bigl(a+b\bigr)"
+    assert Diagonal(factor).tex(r"\langle a+b\rangle") == r"\lambda\,\langle a+b\rangle"

@@ -9,7 +9,7 @@ from torch import nn
 
 from ctlib import Field
 from ctlib.recovery.certificate import relative_error
-from ctlib.sets import MeanVariance, Nonnegative
+from ctlib.sets import MeanVariance, Nonnegative, RootMeanSquare
 
 EPS = torch.finfo(torch.float64).eps
 SEEDS = st.integers(0, 10_000)
@@ -136,3 +136,30 @@ def test_a_sphere_of_functions_has_no_such_tangent():
     u = Field(normal(1, 2, 6))
     with pytest.raises(ValueError, match="by numbers"):
         MeanVariance(0.0, torch.ones(6)).tangent(u, u)
+
+
+@given(SEEDS, SIZES)
+def test_rms_norm_is_the_nearest_point_of_its_sphere(seed, size):
+    """‖c − v‖² − ‖u − v‖² = ρ‖c − u‖² for every c on the sphere, with means of squares and ρ² that of v."""
+    v, c = size * normal(3, 5, FEATURES, seed=seed), normal(3, 5, FEATURES, seed=seed + 1)
+    S = RootMeanSquare(torch.ones(FEATURES, dtype=torch.float64))
+    u, c = project(S, v), project(S, c)
+    rho = v.square().mean(-1).sqrt()
+    gap = (c - v).square().mean(-1) - (u - v).square().mean(-1)
+    assert torch.allclose(gap, rho * (c - u).square().mean(-1), rtol=0, atol=1e-12 * (1 + size**2))
+    assert torch.allclose(u.square().mean(-1), torch.ones(3, 5, dtype=torch.float64), rtol=0, atol=1e-13)
+    assert torch.allclose(project(S, u), u, rtol=0, atol=1e-14)
+
+
+def test_rms_norm_is_torchs():
+    gain, v = normal(FEATURES), normal(3, 5, FEATURES, seed=4)
+    theirs = nn.functional.rms_norm(v, (FEATURES,), gain, eps=1e-5)
+    assert torch.allclose(project(RootMeanSquare(gain, 1e-5), v), theirs, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("what", ["state", "norm"])
+def test_rms_norm_in_single_precision_is_told_apart(what):
+    gain, v = normal(FEATURES), normal(3, 5, FEATURES, seed=4)
+    exact, rounded = (project(RootMeanSquare(gain, 1e-5, in_float32=x), v) for x in (None, what))
+    assert rounded.dtype == torch.float64
+    assert 1e-9 < relative_error(rounded, exact) < 1e-6
