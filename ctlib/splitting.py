@@ -19,6 +19,9 @@ from ctlib.substeps import Substep, Witness, factor
 
 State = TypeVar("State")
 
+#: Characters of LaTeX beyond which an equation has a line for each of its terms.
+LONGEST_LINE = 120
+
 
 class Scheme(Map):
     """What sequential and parallel splittings have in common: several maps, and ways to look at them."""
@@ -81,6 +84,8 @@ class Scheme(Map):
                 constraints = [t for t in terms if r"\partial" in t]  # a set of normals: the equation is an inclusion
                 rates = [t for t in terms if t not in constraints]
                 right = "+".join(rates + constraints).replace("+-", "-")
+                if len(right) > LONGEST_LINE:
+                    right = r" \\ &\quad+".join(rates + constraints).replace("+-", "-")
                 relation = r"\in" if constraints else "="
                 lines.append(f"u_t &{relation} {right}")
                 terms.clear()
