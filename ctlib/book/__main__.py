@@ -16,6 +16,7 @@ from ctlib.book.places import Book, find_root
 from ctlib.book.published import publish, read_published, write_published
 from ctlib.book.records import read_notebook, records_of
 from ctlib.book.runs import ChapterError, run
+from ctlib.book.store import store
 
 
 @click.group()
@@ -65,16 +66,31 @@ def publish_command(book: Book) -> None:
     click.echo(f"written: {book.published}")
 
 
-@main.command("strip")
+@main.command("store")
 @click.argument("notebooks", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def strip_command(notebooks: tuple[Path, ...]) -> None:
-    """Take outputs and execution counts out of notebooks: they are stored without."""
+def store_command(notebooks: tuple[Path, ...]) -> None:
+    """Bring chapters into the form in which they are stored: no outputs, and first how to install the library."""
     for path in notebooks:
         notebook = read_notebook(path)
-        for cell in notebook.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
+        store(notebook)
         nbformat.write(notebook, path)
+
+
+@main.command("browser")
+def browser_command() -> None:
+    """See to it that there is a Chromium for the tests of the pages and for the PDF."""
+    from ctlib.book.browser import install_browser  # needs tests/requirements.txt, as does pdf
+
+    click.echo(f"browser: {install_browser(click.echo)}")
+
+
+@main.command("pdf")
+@click.pass_obj
+def pdf_command(book: Book) -> None:
+    """Print the book that was built as one PDF."""
+    from ctlib.book.pdf import write_pdf
+
+    click.echo(f"\nThe PDF: {write_pdf(book, click.echo)}")
 
 
 def _parameter(text: str) -> tuple[str, Any]:
@@ -103,6 +119,6 @@ def claims_table(records: list[Record], claims: dict[str, Claim]) -> str:
 if __name__ == "__main__":
     try:
         main(prog_name="python -m ctlib.book")
-    except (BuildError, ChapterError, LedgerError, LookupError, FileNotFoundError, ValueError) as error:
+    except (BuildError, ChapterError, LedgerError, LookupError, OSError, RuntimeError, ValueError) as error:
         click.echo(f"\n{error}", err=True)
         sys.exit(1)

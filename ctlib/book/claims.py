@@ -18,7 +18,7 @@ import yaml
 from IPython.display import display
 from myst_nb import glue
 
-from ctlib.book.places import Book, find_root
+from ctlib.book.places import data_file
 
 KINDS = ("proved", "exact", "order", "inequality", "empirical", "disputed")
 
@@ -139,7 +139,7 @@ def check(claim_id: str, *, measured: float, broken: float) -> None:
 
     `measured` and `broken` are numbers (or tensors of one element): the deviation, and the deviation of the twin.
     """
-    path = Book(find_root()).ledger
+    path = data_file("claims.yml")
     claims = _ledger(path, path.stat().st_mtime_ns)
     if claim_id not in claims:
         raise ClaimError(f"{claim_id!r} is not in data/claims.yml; write the claim down before checking it")

@@ -19,6 +19,17 @@ def find_root(start: Path | None = None) -> Path:
     raise FileNotFoundError(f"no book here: {start} has no folder above it with {', '.join(_MARKS)}")
 
 
+def data_file(name: str) -> Path:
+    """A file of data/: of the book around the working directory, otherwise the copy that is installed with ctlib."""
+    try:
+        folder = find_root() / "data"
+    except FileNotFoundError:
+        folder = Path(__file__).resolve().parents[1] / "data"
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"no {name} in {folder}")
+    return folder / name
+
+
 @dataclass(frozen=True)
 class Book:
     """The files and folders of one book."""

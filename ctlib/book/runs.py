@@ -21,6 +21,7 @@ import nbformat
 from ctlib.book.places import Book
 from ctlib.book.records import numbered_cells, read_notebook
 
+VERSIONS = ("python", "torch", "numpy", "transformers")  # what the record of a run names
 CELL_SECONDS = 600  # a cell that runs longer is stopped
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -167,8 +168,7 @@ def _record(chapter: Path, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "megabytes": round(peak / (1e6 if sys.platform == "darwin" else 1e3)),
         "python": platform.python_version(),
-        "torch": version("torch"),
-        "numpy": version("numpy"),
+        **{name: version(name) for name in VERSIONS[1:]},
         "processor": _processor(),
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -1,19 +1,23 @@
-"""The Sphinx side of the ledger: four directives that print what was claimed, what was measured, and at what cost.
+"""The Sphinx side of the book: directives that print what was claimed, what was measured, and at what cost.
 
     ```{ledger}             every claim by section of the paper, with bound and measurements (the page claims.md)
     ```{checked-here}       the claims of the chapter it stands in
-    ```{chapter-facts}      time and memory of the chapter's run, and with `:needs:` what to read first
-    ```{execution-report}   one line a chapter: time, memory, versions, processor, date
+    ```{chapter-facts}      time to read and to run, memory, with `:needs:` what to read first, and where to run it
+    ```{execution-report}   one line a chapter: time, memory, claims, and the versions, processor and date of the run
+    ```{how-to-cite}        the entry of CITATION.cff, as BibTeX
 
-All of them read the notebooks that are being rendered: a chapter without outputs shows its claims as not measured.
+The first four read the notebooks that are being rendered: a chapter without outputs shows its claims as not measured.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
@@ -22,13 +26,27 @@ from sphinx.util.docutils import SphinxDirective
 from ctlib.book.claims import SECTIONS, Claim, read_ledger
 from ctlib.book.places import Book
 from ctlib.book.records import read_notebook, records_of
+from ctlib.book.repository import Repository
+from ctlib.book.runs import VERSIONS
+
+WORDS_A_MINUTE = 200  # of prose and code alike
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a page can say of an executed chapter: its values, the record of its run, the words there are to read."""
+
+    values: dict[str, Any]
+    run: dict[str, Any]
+    words: int
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, _modified: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(path: Path, _modified: int) -> Executed:
     notebook = read_notebook(path)
     values = {record.key: record.value for record in records_of(notebook, path.stem)}
-    return values, dict(notebook.metadata.get("run", {}))
+    words = sum(len(cell.source.split()) for cell in notebook.cells)
+    return Executed(values, dict(notebook.metadata.get("run", {})), words)
 
 
 class BookDirective(SphinxDirective):
@@ -48,8 +66,8 @@ class BookDirective(SphinxDirective):
         self.env.note_dependency(str(self.book.ledger))
         return list(read_ledger(self.book.ledger).values())
 
-    def executed(self, chapter: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The recorded values and the record of the run of a chapter; both empty where it has not been run."""
+    def executed(self, chapter: Path) -> Executed:
+        """What is known of a chapter; its values and the record of its run are empty where it has not been run."""
         self.env.note_dependency(str(chapter))
         return _read(chapter, chapter.stat().st_mtime_ns)
 
@@ -76,7 +94,7 @@ class Ledger(BookDirective):
             if own:
                 found.append(self.parsed(title, "ledger-section"))
                 own.sort(key=lambda claim: list(chapters).index(claim.chapter))
-                found += [self.card(claim, self.executed(chapters[claim.chapter])[0]) for claim in own]
+                found += [self.card(claim, self.executed(chapters[claim.chapter]).values) for claim in own]
         return found
 
     def card(self, claim: Claim, values: dict[str, Any]) -> nodes.container:
@@ -108,35 +126,66 @@ class CheckedHere(BookDirective):
 
 
 class ChapterFacts(BookDirective):
-    """What a chapter costs to run, from the record of its run, and what to read first."""
+    """What a chapter costs to read and to run, what to read first, and the ways to run it."""
 
     option_spec: ClassVar = {"needs": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
-        _, record = self.executed(self.book.root / f"{self.env.docname}.ipynb")
-        facts = []
-        if record:
-            facts.append(f"**Runs in** {record['seconds']:.0f} s on one thread")
-            facts.append(f"**Peak memory** {record['megabytes']} MB")
+        path = f"{self.env.docname}.ipynb"
+        chapter = self.executed(self.book.root / path)
+        facts = [f"**To read** {max(1, round(chapter.words / WORDS_A_MINUTE))} min"]
+        if chapter.run:
+            facts.append(f"**To run** {chapter.run['seconds']:.0f} s on one thread")
+            facts.append(f"**Memory** {chapter.run['megabytes']} MB")
         if "needs" in self.options:
             facts.append(f"**Needs** {self.options['needs']}")
-        return [self.parsed(" · ".join(facts), "chapter-facts")] if facts else []
+        sources = "../" * self.env.docname.count("/") + "_sources/"
+        ways = {"Download the notebook": sources + path}
+        if self.config.book_repository:
+            repository = Repository(**self.config.book_repository)
+            ways = {"Run on Binder": repository.binder(path), "Open in Colab": repository.colab(path)} | ways
+        links = " ".join(f'<a class="way" href="{escape(address)}">{name}</a>' for name, address in ways.items())
+        return [self.parsed(f"{' · '.join(facts)}\n\n{links}", "chapter-facts")]
 
 
 class ExecutionReport(BookDirective):
-    """The run that is published: one line a chapter."""
+    """The run that is published: one line a chapter, and what all of them ran with."""
 
     def run(self) -> list[nodes.Node]:
-        rows = [
-            "| chapter | seconds | memory (MB) | Python | torch | processor | date |",
-            "|:--|--:|--:|:--|:--|:--|:--|",
-        ]
+        rows = ["| chapter | claims | seconds | memory (MB) | date |", "|:--|--:|--:|--:|:--|"]
+        claims, circumstances = self.claims(), {}
         for chapter in self.book.chapters():
-            _, record = self.executed(chapter)
-            keys = ("seconds", "megabytes", "python", "torch", "processor", "date")
-            cells = [str(record.get(key, "not run")) for key in keys]
-            rows.append(f"| {{doc}}`/chapters/{chapter.stem}` | {' | '.join(cells)} |")
-        return [self.parsed("\n".join(rows), "execution-report")]
+            record = self.executed(chapter).run
+            own = sum(claim.chapter == chapter.stem for claim in claims)
+            cells = [str(record.get(key, "not run")) for key in ("seconds", "megabytes", "date")]
+            rows.append(f"| {{doc}}`/chapters/{chapter.stem}` | {own} | {' | '.join(cells)} |")
+            versions = [f"{name} {record[name]}" for name in VERSIONS if name in record]
+            circumstances.setdefault(", ".join([*versions, record.get("processor", "not run")]), []).append(chapter.stem)
+        total = f"| all | {len(claims)} | {sum(self.executed(c).run.get('seconds', 0) for c in self.book.chapters()):.0f} | | |"
+        lines = [
+            f"{'All chapters' if len(circumstances) == 1 else 'Chapters ' + ', '.join(s[:2] for s in stems)}: {text}."
+            for text, stems in circumstances.items()
+        ]
+        return [self.parsed("\n".join([*rows, total, "", *lines]), "execution-report")]
+
+
+class HowToCite(BookDirective):
+    """The book's entry of CITATION.cff, as BibTeX; the address is that of the site, where there is one."""
+
+    def run(self) -> list[nodes.Node]:
+        file = self.book.root / "CITATION.cff"
+        self.env.note_dependency(str(file))
+        entry = yaml.safe_load(file.read_text(encoding="utf-8"))
+        fields = {
+            "title": f"{{{entry['title']}}}",
+            "author": " and ".join(f"{{{author['name']}}}" for author in entry["authors"]),
+            "version": entry["version"],
+            "license": entry["license"],
+        }
+        if self.config.book_repository:
+            fields["url"] = Repository(**self.config.book_repository).site
+        lines = "".join(f"  {name:<7} = {{{value}}},\n" for name, value in fields.items())
+        return [self.parsed(f"```bibtex\n@software{{companion,\n{lines}}}\n```", "how-to-cite")]
 
 
 def _shown(value: float | None) -> str:
@@ -156,5 +205,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("checked-here", CheckedHere)
     app.add_directive("chapter-facts", ChapterFacts)
     app.add_directive("execution-report", ExecutionReport)
+    app.add_directive("how-to-cite", HowToCite)
+    app.add_config_value("book_repository", None, "env", [dict])
     app.connect("config-inited", _without_thebe)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

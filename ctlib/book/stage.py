@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import nbformat
 import yaml
@@ -13,6 +16,8 @@ import yaml
 from ctlib.book.keys import PACKAGE, file_hash
 from ctlib.book.places import Book
 from ctlib.book.records import fill_captions, read_notebook
+from ctlib.book.repository import Repository, find_repository
+from ctlib.book.store import fill_address
 
 _PAGE_ENDINGS = (".md", ".ipynb")
 
@@ -21,10 +26,10 @@ def make_stage(book: Book) -> None:
     """Build the stage afresh from the pages of _toc.yml, the assets, and the executed chapters."""
     shutil.rmtree(book.stage, ignore_errors=True)
     book.stage.mkdir(parents=True)
-    config = yaml.safe_load((book.root / "_config.yml").read_text(encoding="utf-8"))
-    config.setdefault("execute", {})["execute_notebooks"] = "off"  # what is published is the run that was checked
-    (book.stage / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    for name in ("_toc.yml", "references.bib", "data/claims.yml"):
+    repository = find_repository(book.root)
+    config = yaml.safe_dump(_config(book, repository), sort_keys=False)
+    (book.stage / "_config.yml").write_text(config, encoding="utf-8")
+    for name in ("_toc.yml", "references.bib", "data/claims.yml", "CITATION.cff"):
         if (book.root / name).is_file():
             _copy(book.root / name, book.stage / name)
     if (book.root / "assets").is_dir():
@@ -33,11 +38,33 @@ def make_stage(book: Book) -> None:
     for chapter in chapters.values():
         notebook = read_notebook(book.executed / chapter.name)
         fill_captions(notebook, chapter.stem)
+        if repository:
+            fill_address(notebook, repository.address)
         (book.stage / "chapters").mkdir(exist_ok=True)
         nbformat.write(notebook, book.stage / "chapters" / chapter.name)
     for page in _page_files(book):
         if page.relative_to(book.root) not in chapters:
             _copy(page, book.stage / page.relative_to(book.root))
+
+
+def _config(book: Book, repository: Repository | None) -> dict[str, Any]:
+    """The book's settings, without execution, and with what follows from the address of the repository."""
+    config = yaml.safe_load((book.root / "_config.yml").read_text(encoding="utf-8"))
+    config.setdefault("execute", {})["execute_notebooks"] = "off"  # what is published is the run that was checked
+    if repository:
+        config["repository"] = {"url": repository.address, "branch": repository.branch}
+        config.setdefault("html", {}).update(
+            baseurl=repository.site, use_repository_button=True, use_issues_button=True
+        )
+        sphinx = config.setdefault("sphinx", {})
+        sphinx.setdefault("extra_extensions", []).extend(["sphinx_sitemap", "sphinxext.opengraph"])
+        sphinx.setdefault("config", {}).update(
+            book_repository=asdict(repository),
+            sitemap_url_scheme="{link}",
+            notfound_urls_prefix=urlsplit(repository.site).path,
+            ogp_site_url=repository.site,
+        )
+    return config
 
 
 def _page_files(book: Book) -> Iterable[Path]:
