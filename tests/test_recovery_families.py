@@ -269,6 +269,20 @@ def test_statistics_of_the_batch_are_refused(name):
         recover(make(name).train())(**pixels(2, 3, 64, 64))
 
 
+EVERY = {name: arguments for name, options, arguments, _ in EXACT + CLOSE if not options}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", EVERY)
+def test_a_network_that_was_cast_is_still_its_scheme(name):
+    model, arguments = make(name), EVERY[name]
+    scheme = recover(model)
+    model.half().double()
+    assert scheme.certify(**arguments).ok
+    model.float()
+    assert scheme.certify(**cast(arguments, torch.float32)).ok
+
+
 @torch.no_grad()
 def test_the_tensors_are_shared():
     """What is trained, moved or cast in the network is so in the scheme, buffers included."""

@@ -35,9 +35,25 @@ PARTS = (
 )
 
 
+class Transposed(Kernel):
+    """A kernel that is stored transposed.
+
+    It is transposed at each call: a view that was taken once would not follow when the network is cast or moved.
+    """
+
+    def __init__(
+        self, stored: Float[Tensor, "features rows"], bias: Float[Tensor, " rows"] | None, symbol: str, rows: slice
+    ):
+        self.stored, self.bias, self.symbol, self.rows = stored, bias, symbol, rows
+
+    @property
+    def weight(self) -> Float[Tensor, "rows features"]:
+        return self.stored.t()
+
+
 def transposed(linear: nn.Module, symbol: str, rows: slice = slice(None)) -> Kernel:
-    """A `Conv1D` as an integral over Ω_y.  It stores W transposed; the kernel is a view of it."""
-    return Kernel(linear.weight.t(), linear.bias, symbol, rows)
+    """A `Conv1D` as an integral over Ω_y; it stores W transposed."""
+    return Transposed(linear.weight, linear.bias, symbol, rows)
 
 
 def time_step(layer: nn.Module, path: str, n: int) -> Sequential:
