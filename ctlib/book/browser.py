@@ -34,7 +34,9 @@ def install_browser(say: Callable[[str], None]) -> str:
     """Install a Chromium where there is none: from the system's packages as root, otherwise through playwright."""
     attempts = [[sys.executable, "-m", "playwright", "install", "chromium"]]
     if shutil.which("apt-get") and os.geteuid() == 0:
-        apt = "apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium fonts-dejavu"
+        apt = (
+            "apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends chromium fonts-dejavu"
+        )
         attempts.insert(0, ["sh", "-c", apt])
     tried = []
     while (found := find_browser()) is None:
@@ -44,8 +46,8 @@ def install_browser(say: Callable[[str], None]) -> str:
                     [
                         "No Chromium was found, and none could be installed:",
                         *tried,
-                        "The tests of the pages and the PDF need one. Install Chromium or Chrome, so that `chromium` or "
-                        "`google-chrome` is on the PATH, and call make again.",
+                        "The tests of the pages and the PDF need one. Install Chromium or Chrome, so that `chromium` "
+                        "or `google-chrome` is on the PATH, and call make again.",
                     ]
                 )
             )

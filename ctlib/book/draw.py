@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from html import escape
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -98,7 +98,7 @@ def frames(figures: list[Figure], label: str, captions: list[str]) -> HTML:
     for figure, caption in zip(figures, captions, strict=True):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-        source = "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+        source = "data:image/svg+xml," + quote(buffer.getvalue(), safe=" ;/?:@=,.!~*'()")
         text = escape(caption)
         pictures.append(f'<div class="frame"><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></div>')
     slider = f'<input type="range" min="0" max="{len(figures) - 1}" value="0">'

@@ -80,9 +80,7 @@ def _page_numbers(path: Path, entries: list[str]) -> list[int]:
     missing = [anchor for anchor in entries if f"/{anchor}" not in places and anchor not in places]
     if missing:
         raise BuildError("Places of the contents are not in the PDF:", missing)
-    return [
-        reader.get_destination_page_number(places.get(f"/{anchor}") or places[anchor]) + 1 for anchor in entries
-    ]
+    return [reader.get_destination_page_number(places.get(f"/{anchor}") or places[anchor]) + 1 for anchor in entries]
 
 
 #: Keeps the article alone, puts a title and the contents in front of it, and returns the anchors of the contents.

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-_GITHUB = re.compile(r"(?:https?://|ssh://)?(?:[^@/]+@)?github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?")
+_GITHUB = re.compile(
+    r"(?:https?://|ssh://)?(?:[^@/]+@)?github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?"
+)
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,11 @@ class ExecutionReport(BookDirective):
             cells = [str(record.get(key, "not run")) for key in ("seconds", "megabytes", "date")]
             rows.append(f"| {{doc}}`/chapters/{chapter.stem}` | {own} | {' | '.join(cells)} |")
             versions = [f"{name} {record[name]}" for name in VERSIONS if name in record]
-            circumstances.setdefault(", ".join([*versions, record.get("processor", "not run")]), []).append(chapter.stem)
-        total = f"| all | {len(claims)} | {sum(self.executed(c).run.get('seconds', 0) for c in self.book.chapters()):.0f} | | |"
+            circumstances.setdefault(", ".join([*versions, record.get("processor", "not run")]), []).append(
+                chapter.stem
+            )
+        seconds = sum(self.executed(chapter).run.get("seconds", 0) for chapter in self.book.chapters())
+        total = f"| all | {len(claims)} | {seconds:.0f} | | |"
         lines = [
             f"{'All chapters' if len(circumstances) == 1 else 'Chapters ' + ', '.join(s[:2] for s in stems)}: {text}."
             for text, stems in circumstances.items()
@@ -199,6 +202,16 @@ def _without_thebe(app: Sphinx, _config: object) -> None:
         listeners[:] = [listener for listener in listeners if listener.handler.__module__ != "sphinx_thebe"]
 
 
+def _list_of_references(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: nodes.document | None
+) -> None:
+    """docutils calls the references a list of things that are no list items, which screen readers cannot follow."""
+    if "body" in context:
+        context["body"] = context["body"].replace(
+            '<div role="list" class="citation-list">', '<div class="citation-list">'
+        )
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("ledger", Ledger)
@@ -208,4 +221,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("how-to-cite", HowToCite)
     app.add_config_value("book_repository", None, "env", [dict])
     app.connect("config-inited", _without_thebe)
+    app.connect("html-page-context", _list_of_references)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

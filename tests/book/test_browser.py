@@ -5,6 +5,7 @@ import threading
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 import axe_playwright_python
 import pytest
@@ -13,7 +14,7 @@ from ctlib.book.browser import open_browser
 from ctlib.book.places import Book, find_root
 
 BOOK = Book(find_root())
-PAGES = [f"{page}.html" for page in BOOK.pages()] + ["index.html", "search.html", "404.html", "genindex.html"]
+PAGES = [f"{page}.html" for page in BOOK.pages()] + ["search.html", "genindex.html"]
 SLIDING = [page for page in PAGES if 'type="range"' in (BOOK.html / page).read_text(encoding="utf-8")]
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
@@ -90,9 +91,16 @@ def site(tmp_path_factory):
     server.server_close()
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "404.html"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole_under_a_path_of_a_site(page, site, name):
     assert visit(page, site + name, site) == Visit()
+
+
+@pytest.mark.parametrize("where", ["file", "site"])
+def test_the_address_of_the_book_leads_to_its_first_page(page, request, where):
+    home = request.getfixturevalue("site") if where == "site" else BOOK.html.as_uri() + "/"
+    page.goto(home + "index.html")
+    page.wait_for_url(home + "intro.html")
 
 
 @pytest.mark.parametrize("where", ["file", "site"])
@@ -134,10 +142,10 @@ def test_a_formula_that_is_wrong_would_be_seen(page):
 CUT_OFF = """(() => {
   const scrolls = e => e && e !== document.body &&
     (/(auto|scroll)/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
-  return [...document.querySelectorAll('article.bd-article :is(mjx-container, img, svg, canvas, pre, table, p, h1, h2, h3)')]
-    .filter(e => e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement)
-                 && !(e.matches('mjx-container *')))
-    .map(e => e.tagName + ' ' + Math.round(e.getBoundingClientRect().right) + ' ' + e.textContent.slice(0, 60));
+  const right = e => e.getClientRects().length ? e.getBoundingClientRect().right : 0;
+  return [...document.querySelectorAll('article.bd-article :is(mjx-container, img, svg, canvas, pre, table, p, h1, h2)')]
+    .filter(e => right(e) > innerWidth + 1 && !scrolls(e.parentElement) && !e.matches('mjx-container *'))
+    .map(e => e.tagName + ' ' + Math.round(right(e)) + ' ' + e.textContent.slice(0, 60));
 })()"""
 
 
@@ -180,9 +188,11 @@ def test_there_are_interactive_figures():
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_weighs_little_beyond_what_all_share(page, name):
-    own = {}
-    page.on("response", lambda response: own.setdefault(response.url, response.body()))
+    loaded = set()
+    page.on("requestfinished", lambda request: loaded.add(unquote(request.url.partition("#")[0].partition("?")[0])))
     open_file(page, name)
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    weight = sum(len(body) for url, body in own.items() if "/_static/" not in url and not url.startswith("data:"))
-    assert (BOOK.html / name).stat().st_size <= weight <= WEIGHT
+    home = BOOK.html.as_uri() + "/"
+    own = {url.removeprefix(home) for url in loaded if url.startswith(home) and "/_static/" not in url}
+    assert name in own
+    assert sum((BOOK.html / file).stat().st_size for file in own) <= WEIGHT
