@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -73,22 +74,38 @@ def test_a_page_is_whole_without_a_network(page, name):
     assert open_file(page, name) == Visit()
 
 
+@contextmanager
+def serve(root: Path):
+    """The address of a server of a folder; as sites do, it answers what is missing with 404.html."""
+
+    class Server(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def send_error(self, code, message=None, explain=None):
+            body = (root / "404.html").read_bytes()
+            self.send_response(200)  # a browser complains of a 404 itself
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(root)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The book on a server, two folders down."""
     root = tmp_path_factory.mktemp("site")
     (root / "some").mkdir()
     (root / "some" / "where").symlink_to(BOOK.html)
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/some/where/"
-    server.shutdown()
-    server.server_close()
+    with serve(root) as address:
+        yield address + "some/where/"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -101,6 +118,14 @@ def test_the_address_of_the_book_leads_to_its_first_page(page, request, where):
     home = request.getfixturevalue("site") if where == "site" else BOOK.html.as_uri() + "/"
     page.goto(home + "index.html")
     page.wait_for_url(home + "intro.html")
+
+
+def test_a_page_that_is_missing_says_so_wherever_it_was_looked_for(page):
+    with serve(BOOK.html) as home:
+        assert visit(page, home + "no/such/page.html", home) == Visit()
+        assert "404" in page.title() or "not found" in page.title().lower()
+        page.locator("nav a", has_text="Attention").first.click()
+        page.wait_for_url(home + "chapters/03-attention.html")
 
 
 @pytest.mark.parametrize("where", ["file", "site"])
@@ -143,7 +168,7 @@ CUT_OFF = """(() => {
   const scrolls = e => e && e !== document.body &&
     (/(auto|scroll)/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
   const right = e => e.getClientRects().length ? e.getBoundingClientRect().right : 0;
-  return [...document.querySelectorAll('article.bd-article :is(mjx-container, img, svg, canvas, pre, table, p, h1, h2)')]
+  return [...document.querySelectorAll('article.bd-article :is(mjx-container, img, svg, canvas, pre, table, p, h1)')]
     .filter(e => right(e) > innerWidth + 1 && !scrolls(e.parentElement) && !e.matches('mjx-container *'))
     .map(e => e.tagName + ' ' + Math.round(right(e)) + ' ' + e.textContent.slice(0, 60));
 })()"""
