@@ -98,7 +98,8 @@ def frames(figures: list[Figure], label: str, captions: list[str]) -> HTML:
     for figure, caption in zip(figures, captions, strict=True):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-        source = "data:image/svg+xml," + quote(buffer.getvalue(), safe=" ;/?:@=,.!~*'()")
+        picture = buffer.getvalue().decode().replace('"', "'").replace("\n", " ")
+        source = "data:image/svg+xml," + quote(picture, safe=" ;/?:@=,.!~*'()<>")
         text = escape(caption)
         pictures.append(f'<div class="frame"><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></div>')
     slider = f'<input type="range" min="0" max="{len(figures) - 1}" value="0">'
